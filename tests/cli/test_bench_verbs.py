@@ -85,6 +85,19 @@ def test_a_batch_that_did_not_fit_is_labelled(capsys: pytest.CaptureFixture[str]
     assert "NOT" not in capsys.readouterr().out
 
 
+def test_speeds_of_several_devices_are_those_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    choices = InferenceChoices(batch_size=64, devices=2, compile="regional")
+    denoising = ({"times_s": [10.5, *[0.5] * 19]},) * 3
+    print_inference(dataclasses.replace(inference(), choices=choices, denoising=denoising))
+    text = capsys.readouterr().out
+    assert "Inference of m on 2 devices (cpu)" in text
+    assert "2 devices: speeds are those of all, batches and memory those of one." in text
+    lines = {line.split("  ")[0]: line.split("  ")[1:] for line in text.splitlines()}
+    assert "4" in [cell.strip() for cell in lines["denoising steps/s, batch 64"]]
+    assert "256" in [cell.strip() for cell in lines["image-steps/s"]]
+    assert "Compile: 10 s of warm-up. For the break-even: foretune bench m --inference --variant plain: " in text
+
+
 def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
     with pytest.raises(UserError, match="--inference takes a model"):
         run("bench", "m", "train.steps=3", "--inference")
@@ -105,6 +118,8 @@ def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
     [
         (("--batch", "4"), r"--batch is for inference.*train\.batch_size=4"),
         (("--precision", "fp32"), r"--precision is for inference.*train\.precision=bf16"),
+        (("--devices", "2"), r"--devices is for inference.*parallel\.devices=2"),
+        (("--inference", "--variant", "a:", "--devices", "2"), "--devices is a key of a variant.*devices=2"),
         (("--images", "2"), "--images is for inference. Add --inference"),
         (("--inference", "--synthetic"), "--synthetic is for training"),
         (("--inference", "--no-break-even"), "--break-even is for training"),

@@ -1,6 +1,7 @@
 """A bench: fixed steps in run directories like any other, summed up as hand computation would."""
 
 import contextlib
+import dataclasses
 import io
 import json
 from collections.abc import Callable
@@ -9,7 +10,9 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from foretune.choices.running import Parallel
 from foretune.choices.training import Precision
 from foretune.config.lengths import only_steps
 from foretune.config.reading import Asked, understand
@@ -36,6 +39,7 @@ from foretune.record.run_directory import RunDirectory
 from foretune.stats.intervals import ONE_RUN
 from foretune.step.precision import PrecisionPolicy
 from foretune.training import preparing
+from foretune.training.ranks import Ranks
 
 TinyPipeline = Callable[..., Path]
 
@@ -268,6 +272,57 @@ def test_denoising_steps_and_images_are_timed(tiny_pipeline: TinyPipeline, tmp_p
     assert min(*steps["times_s"], *images["times_s"]) > 0
     assert steps["peak_host_bytes"] > 0
     assert steps["peak_device_bytes"] is None
+
+
+class Beside(Ranks):
+    """One of two processes; both say the same."""
+
+    def from_all(self, value: Any) -> list[Any]:
+        return [value, value]
+
+    def wait(self) -> None:
+        """The other one has been here."""
+
+
+def test_two_devices_share_the_seeds(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
+    """The images that are kept are those of one device, whichever made them."""
+    request = InferenceRequest(model=str(tiny_pipeline("ddpm")), num_steps=2, num_images=3, device="cpu")
+    alone = dataclasses.replace(request, images_file=str(tmp_path / "alone"))
+    shared = dataclasses.replace(request, images_file=str(tmp_path / "shared"), devices=2)
+    measure_inference(alone, Observer())
+    # The first one gathers, so it comes last here.
+    measure_inference(shared, Observer(), Beside(rank=1, size=2))
+    found = measure_inference(shared, Observer(), Beside(rank=0, size=2))
+    assert len(found["times_s"]) == 3
+    assert len(found["times_s_by_device"]) == 2
+    images = [load_file(tmp_path / name)["images"] for name in ("alone", "shared")]
+    assert torch.equal(*images)
+    assert not torch.equal(images[0][0], images[0][1])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "shared"]
+
+
+def test_a_step_of_all_devices_ends_with_the_last_one() -> None:
+    assert inference.times_of_all([[1.0, 1.0, 1.0]]) == [1.0, 1.0, 1.0]
+    # Ends after 1, 2, 6 s and after 2, 3, 4 s.
+    assert inference.times_of_all([[1.0, 1.0, 4.0], [2.0, 1.0, 1.0]]) == [2.0, 1.0, 3.0]
+
+
+def test_several_devices_are_started_by_the_process_of_the_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, int]] = []
+
+    def launch(what: str, parallel: Parallel, worker: str, request: dict[str, Any], _: Observer) -> dict[str, Any]:
+        started.append((worker, parallel.devices))
+        if request["batch_size"] > 1:
+            raise UserError("Process 0 of the run failed: torch.OutOfMemoryError: CUDA out of memory.")
+        return {"times_s": [1.0]}
+
+    monkeypatch.setattr(bench_worker, "launch_parts", launch)
+    question = InferenceRequest(model="m", devices=2).to_mapping()
+    with (Path("/dev/null")).open("w") as file:
+        assert bench_worker.answer(dict(question), Teller(file)) == {"times_s": [1.0]}
+        with pytest.raises(MemoryError):
+            bench_worker.answer({**question, "batch_size": 2}, Teller(file))
+    assert started == [("foretune.measure.bench_ranks", 2)] * 2
 
 
 def limits_of(device: str, model: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> list[int | None]:

@@ -1,5 +1,7 @@
 """Ways to sample from one model: what they are asked for, and how they compare with the first."""
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,13 @@ def test_variants_on_the_command_line() -> None:
 
 
 def test_a_variant_has_known_settings() -> None:
+    assert variant_of("a", {"devices": 2, "batch": 4}) == InferenceVariant(devices=2, batch_size=4)
     assert variant_of("a", {"quantize": "int8"}) == InferenceVariant(quantize="int8")
     with pytest.raises(UnknownName, match="precison"):
         variant_of("a", {"precison": "bf16"})
     with pytest.raises(UnknownName, match="int3"):
         variant_of("a", {"quantize": "int3"})
-    with pytest.raises(UserError, match="'four', not a number of images"):
+    with pytest.raises(UserError, match="'four' is not a number of images"):
         variant_of("a", {"batch": "four"})
     with pytest.raises(Refused, match="cannot be merged into quantised weights"):
         variant_of("a", {"quantize": "int8", "merge": True, "adapter": "here"})
@@ -73,7 +76,7 @@ def test_a_compiled_variant_has_a_break_even() -> None:
 
 
 def test_a_larger_batch_is_compared_by_images() -> None:
-    plain, batch = measured("plain", 0.1), measured("batch-4", 0.2, batch=4)
+    plain, batch = measured("plain", 0.1), measured("batch-4", 0.2, batch_size=4)
     study = inference_study("ways", (plain, batch), VariantChoices(steps=12), {"batch-4": {"psnr": 40.0}})
     values = study["rows"][1]["values"]
     assert values[IMAGE_STEPS]["value"] == pytest.approx(20, rel=0.01)
@@ -118,4 +121,33 @@ def test_what_was_measured_is_kept_also_where_the_folder_was_moved(
     measure_variants("model", variants, choices, tmp_path / "there", Observer())
     assert [request.num_images for request in num_asked[3:]] == [1]
     with pytest.raises(UserError, match="was measured with other settings"):
-        measure_variants("model", {"plain": InferenceVariant(batch=2)}, choices, tmp_path / "there", Observer())
+        measure_variants("model", {"plain": InferenceVariant(batch_size=2)}, choices, tmp_path / "there", Observer())
+
+
+def test_a_measurement_from_before_several_devices_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"times_s": [0.1], "peak_device_bytes": 1, "peak_host_bytes": 1}
+    monkeypatch.setattr(inference_variants, "ask_fresh_process", lambda *_: answer)
+    choices, variants = VariantChoices(steps=3, repeat=1, images=0), {"plain": InferenceVariant()}
+    measure_variants("model", variants, choices, tmp_path, Observer())
+    file = tmp_path / "plain" / "denoising-0.json"
+    stored = json.loads(file.read_text())
+    del stored["request"]["devices"]
+    file.write_text(json.dumps(stored))
+    monkeypatch.setattr(inference_variants, "ask_fresh_process", None)
+    assert measure_variants("model", variants, choices, tmp_path, Observer())[0].denoising == (answer,)
+    with pytest.raises(UserError, match="was measured with other settings"):
+        measure_variants("model", {"plain": InferenceVariant(devices=2)}, choices, tmp_path, Observer())
+
+
+def test_speeds_of_several_devices_are_those_of_all() -> None:
+    plain, two = measured("plain", 0.1), measured("two", 0.1, devices=2)
+    imaging = ({"times_s": [9.0, 4.0, 4.0]},)
+    study = inference_study("ways", (plain, dataclasses.replace(two, imaging=imaging)), VariantChoices(steps=12), {})
+    assert study["held_equal"].endswith("Speeds are those of all devices, memory that of one.")
+    values = study["rows"][1]["values"]
+    assert values[IMAGE_STEPS]["value"] == pytest.approx(20, rel=0.01)
+    assert values["inference, steps/s"]["value"] == pytest.approx(20, rel=0.01)
+    assert values["images/s"]["value"] == pytest.approx(0.5)
+    assert values["time of an image, s"]["value"] == pytest.approx(4.0)
+    assert study["comparisons"][0]["value"] == pytest.approx(2, rel=0.01)
+    assert study["variants"]["two"]["devices"] == 2

@@ -27,6 +27,7 @@ from foretune.quality.scoring import differences_of, score_of
 from foretune.quality.setting import Setting, settle
 from foretune.quality.subjects import EvaluatedModel, open_subject
 from foretune.stats.enough_steps import FEWEST_TRAINED_STEPS
+from foretune.training.sampled_model import SampledModel
 from foretune.training.sampling_setup import SamplingSetup
 from tests.analyse.made_runs import asked, make_run
 
@@ -115,13 +116,21 @@ class Bench:
         return settle(request, subject, subject, Observer())
 
     def _damaged(self, case: Planted) -> EvaluatedModel:
-        def load(setup: SamplingSetup) -> nn.Module:
-            denoiser = self._subject.load(setup)
-            with torch.no_grad():
-                case.damage(denoiser)
-            return denoiser
+        files = DamagedModel(folder=self._subject.folder, run=self._subject.files.run, damage=case.damage)
+        return replace(self._subject, key=case.name, files=files)
 
-        return replace(self._subject, key=case.name, load=load)
+
+@dataclass(frozen=True, kw_only=True)
+class DamagedModel(SampledModel):
+    """A model whose denoiser is damaged after it is loaded."""
+
+    damage: Callable[[nn.Module], None]
+
+    def load_denoiser(self, setup: SamplingSetup) -> nn.Module:
+        denoiser = super().load_denoiser(setup)
+        with torch.no_grad():
+            self.damage(denoiser)
+        return denoiser
 
 
 def compared(base: Column, other: Column) -> tuple[ScoreDifference, ...]:

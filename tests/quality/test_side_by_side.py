@@ -13,6 +13,7 @@ from PIL import Image
 
 from foretune.choices.adapter import ADAPTER_FILE
 from foretune.core.errors import Refused, UserError
+from foretune.core.observer import Observer
 from foretune.models.adapters import save_adapter
 from foretune.models.trainable import TrainableFamily
 from foretune.quality.side_by_side import SideBySideRequest, labelled_sheet, side_by_side
@@ -25,9 +26,10 @@ from tests.training.short_runs import short_run
 TinyPipeline = Callable[..., Path]
 
 
-def comparison(base: Path, **changes: Any) -> SideBySideRequest:
+def comparison(model: Path, /, **changes: Any) -> SideBySideRequest:
     defaults: dict[str, Any] = {
-        "base": str(base),
+        "base": str(model),
+        "runs": (),
         "adapters": (),
         "full": (),
         "prompts": ("a small red circle on blue", "a large green star on white"),
@@ -41,8 +43,14 @@ def comparison(base: Path, **changes: Any) -> SideBySideRequest:
     return SideBySideRequest(**{**defaults, **changes})
 
 
-def quiet(what: str, done: int, total: int) -> None:
-    """Nobody watches."""
+class Progress(Observer):
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, int]] = []
+
+    def preparing(self, what: str, done: int, total: int) -> None:
+        self.heard.append((what, done, total))
 
 
 def exports(base: Path, work: Path) -> tuple[Path, Path]:
@@ -83,12 +91,12 @@ def test_a_row_for_each_prompt_and_a_column_for_each_model(
 
     monkeypatch.setattr(TrainableFamily, "load_denoiser", watched)
     monkeypatch.setattr(TrainableFamily, "load_pipeline", watched_encoders)
-    progress: list[tuple[str, int, int]] = []
+    progress = Progress()
     output = tmp_path / "deep" / "sheet.png"
     request = comparison(base, adapters=(adapter,), full=(full,))
-    columns = side_by_side(request, output, lambda *said: progress.append(said))
+    columns = side_by_side(request, output, progress)
     assert columns == ("base", f"adapter {adapter}", f"full {full}")
-    assert [said[1:] for said in progress] == [(0, 3), (1, 3), (2, 3)]
+    assert progress.heard == [(f"sampling {name}", done, 2) for name in columns for done in range(3)]
     assert len(alive) == 5, "three denoisers, and the encoders of the base and of the full model"
     sheet = np.asarray(Image.open(output))
     # 32 px become 256, three of them and the gaps between and around.
@@ -121,26 +129,26 @@ def test_large_images_keep_their_size() -> None:
 
 
 def test_sizes_are_the_models_own_unless_asked(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
-    side_by_side(comparison(tiny_pipeline("ddpm"), size_px=None, prompts=("one",)), tmp_path / "a.png", quiet)
+    side_by_side(comparison(tiny_pipeline("ddpm"), size_px=None, prompts=("one",)), tmp_path / "a.png", Observer())
     assert Image.open(tmp_path / "a.png").width == 256 + 2 * 12, "32 px, eight times"
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.txt"])
 def test_no_picture_is_refused_before_anything_is_sampled(name: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"has no suffix of an image format.*--output .*picture\.png"):
-        side_by_side(comparison(tmp_path / "no such model"), tmp_path / name, quiet)
+        side_by_side(comparison(tmp_path / "no such model"), tmp_path / name, Observer())
 
 
 def test_a_full_model_that_is_not_there(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     request = comparison(tiny_pipeline("ddpm"), full=(tmp_path / "nosuch",))
     with pytest.raises(UserError, match=r"There is no folder .*nosuch\. --full takes"):
-        side_by_side(request, tmp_path / "a.png", quiet)
+        side_by_side(request, tmp_path / "a.png", Observer())
 
 
 def test_an_adapter_that_is_not_there(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     request = comparison(tiny_pipeline("ddpm"), adapters=(tmp_path,))
     with pytest.raises(UserError, match=f"holds no {ADAPTER_FILE}"):
-        side_by_side(request, tmp_path / "a.png", quiet)
+        side_by_side(request, tmp_path / "a.png", Observer())
 
 
 def test_an_adapter_of_another_model_is_refused_before_anything_is_sampled(
@@ -156,11 +164,47 @@ def test_an_adapter_of_another_model_is_refused_before_anything_is_sampled(
         (Path("foretune-shapes"), "40 of its 40 tensors fit none of its layers"),
         (tiny_pipeline("ddpm"), "pipelines of ddpm load no such file"),
     ):
-        progress: list[tuple[str, int, int]] = []
+        progress = Progress()
         with pytest.raises(UserError, match=said):
-            side_by_side(
-                comparison(base, adapters=(tmp_path / "adapter",)),
-                tmp_path / "sheet.png",
-                lambda *reported, heard=progress: heard.append(reported),
-            )
-        assert progress == []
+            side_by_side(comparison(base, adapters=(tmp_path / "adapter",)), tmp_path / "sheet.png", progress)
+        assert progress.heard == []
+
+
+def cells_of(picture: Path, num_columns: int) -> list[np.ndarray[Any, Any]]:
+    """The first row of a picture of small images."""
+    pixels = np.asarray(Image.open(picture))
+    top = pixels.shape[0] - 2 * (12 + 256) - 12 - 22
+    return [pixels[top:, 12 + number * 268 : 12 + number * 268 + 256] for number in range(num_columns)]
+
+
+def test_a_run_is_put_beside_its_base(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    """At its own size, and merged or not it draws the same."""
+    sections: dict[str, Any] = {"optimizer": {"lr": 5e-2}, "validate": {"num_held_out": 0}}
+    run = short_run(tiny_pipeline("flux"), tmp_path, "lora", **sections).run.path
+    shown = {}
+    for merge in (False, True):
+        setup = SamplingChoice(device="cpu", precision="fp32", merge=merge, batch_size=2)
+        request = comparison(tmp_path, base=None, runs=(run,), size_px=None, setup=setup)
+        output = tmp_path / f"{merge}.png"
+        assert side_by_side(request, output, Observer()) == ("base", f"run {run}")
+        shown[merge] = cells_of(output, 2)
+    base, trained = shown[False]
+    assert not np.array_equal(base, trained)
+    assert np.array_equal(shown[True][0], base)
+    quantised = SamplingChoice(device="cpu", precision="fp32", merge=True, quantize="int8")
+    request = comparison(tmp_path, base=None, runs=(run,), size_px=None, setup=quantised)
+    assert side_by_side(request, tmp_path / "int8.png", Observer()) == ("base", f"run {run}")
+    difference = np.abs(shown[True][1].astype(int) - trained.astype(int))
+    assert difference.max() <= 2, "rounding"
+
+
+def test_what_cannot_be_sampled_together_is_refused(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    base = tiny_pipeline("ddpm")
+    with pytest.raises(UserError, match=r"There is nothing to sample\. Name a run, or a model"):
+        side_by_side(comparison(base, base=None), tmp_path / "a.png", Observer())
+    merged = comparison(base, setup=SamplingChoice(device="cpu", merge=True))
+    with pytest.raises(Refused, match="There is no adapter to merge: a base has none"):
+        side_by_side(merged, tmp_path / "a.png", Observer())
+    quantised = SamplingChoice(device="cpu", merge=True, quantize="int8")
+    with pytest.raises(Refused, match="cannot be merged into quantised weights"):
+        side_by_side(comparison(base, adapters=(tmp_path,), setup=quantised), tmp_path / "a.png", Observer())

@@ -43,7 +43,7 @@ def _rate(benches: _Benches, what: _What) -> Estimate | None:
     if times is None:
         return None
     size = "batch_size" if what == "denoising" else "image_batch_size"
-    counts = [getattr(bench, size) for bench in benches for _ in getattr(bench, what)]
+    counts = [getattr(bench, size) * bench.num_devices for bench in benches for _ in getattr(bench, what)]
     rates = tuple(count / time_s for count, time_s in zip(counts, times.run_values, strict=True))
     value, low, high = rate_of(times, statistics.fmean(counts)) or (None, None, None)
     return replace(times, value=value, low=low, high=high, run_values=rates)

@@ -24,6 +24,8 @@ class InferenceData:
     image_batch_size: int
     denoising: tuple[dict[str, Any], ...]
     """Of each repeat in a fresh process: `times_s`, peaks of memory, environment."""
+    num_devices: int = 1
+    """Each makes such batches at the same time."""
     imaging: tuple[dict[str, Any], ...]
     """The same for batches of images from captions to pixels; empty where none were made."""
 
@@ -47,11 +49,17 @@ def _read(file: Path) -> InferenceData | None:
         if content["format"] != _FORMAT:
             return None
         choices = content["choices"]
+        num_devices = int(choices.get("devices", 1))
         return InferenceData(
             path=file.parent,
-            asked={**{name: content.get(name) for name in _FACTS}, **{name: choices[name] for name in _CHOICES}},
+            asked={
+                **{name: content.get(name) for name in _FACTS},
+                **{name: choices[name] for name in _CHOICES},
+                "devices": num_devices,
+            },
             batch_size=int(content["batch_size"]),
             image_batch_size=int(choices["image_batch_size"]),
+            num_devices=num_devices,
             denoising=tuple(content["denoising"]),
             imaging=tuple(content["imaging"]),
         )

@@ -16,6 +16,7 @@ from foretune.stats.deciding import SMALLEST_DIFFERENCE, decide
 from foretune.stats.intervals import summarise_run
 
 IMAGE_STEPS = "image-steps/s"
+IMAGE_SPEED = "images/s"
 IMAGE_TIME = "time of an image, s"
 _CONFIDENCE = 0.95
 
@@ -32,13 +33,20 @@ def inference_study(
     """
     first, *others = measured
     confidence = 1 - (1 - _CONFIDENCE) / max(1, len(others))
-    axes = ((IMAGE_STEPS, True), (INFERENCE_SPEED, None), (PEAK_MEMORY, False), (START, None), (IMAGE_TIME, None))
+    axes = (
+        (IMAGE_STEPS, True),
+        (INFERENCE_SPEED, None),
+        (PEAK_MEMORY, False),
+        (START, None),
+        (IMAGE_SPEED, None),
+        (IMAGE_TIME, None),
+    )
     return {
         "format": "InferenceStudy",
         "format_version": 1,
         "name": name,
         "protocol": "inference",
-        "held_equal": _held_equal(choices),
+        "held_equal": _held_equal(choices, measured),
         "axes": [
             {"title": title, "higher_is_better": better, "is_answer": better is not None} for title, better in axes
         ],
@@ -51,12 +59,14 @@ def inference_study(
     }
 
 
-def _held_equal(choices: VariantChoices) -> str:
+def _held_equal(choices: VariantChoices, measured: Sequence[MeasuredVariant]) -> str:
     repeats = "a fresh process" if choices.repeat == 1 else f"{choices.repeat} fresh processes, in turns"
     images = f" {choices.images} images from the same seeds, {choices.inference_steps} steps each." * bool(
         choices.images
     )
-    return f"{choices.steps} denoising steps of random latents in {repeats}.{images}"
+    several = any(one.variant.devices > 1 for one in measured)
+    devices = " Speeds are those of all devices, memory that of one." * several
+    return f"{choices.steps} denoising steps of random latents in {repeats}.{images}{devices}"
 
 
 def _row(one: MeasuredVariant, first: MeasuredVariant, likeness: Mapping[str, float]) -> dict[str, Any]:
@@ -78,17 +88,21 @@ def _values(one: MeasuredVariant) -> Iterator[tuple[str, list[float]]]:
     """Numbers of each repeat, by the title of their axis."""
     rates = _rates(one)
     yield IMAGE_STEPS, rates
-    yield INFERENCE_SPEED, [rate / one.variant.batch for rate in rates]
+    yield INFERENCE_SPEED, [rate / one.variant.batch_size for rate in rates]
     peaks = [answer["peak_device_bytes"] or answer["peak_host_bytes"] for answer in one.denoising]
     yield PEAK_MEMORY, [peak / MIB for peak in peaks]
     yield START, [start_s(times_s) for times_s in one.step_times_s]
     # Where there are several images, the first one warms up.
-    yield IMAGE_TIME, [statistics.fmean(answer["times_s"][1:] or answer["times_s"]) for answer in one.imaging]
+    image_times_s = [statistics.fmean(answer["times_s"][1:] or answer["times_s"]) for answer in one.imaging]
+    if one.variant.devices > 1:
+        yield IMAGE_SPEED, [one.variant.devices / time_s for time_s in image_times_s]
+    yield IMAGE_TIME, image_times_s
 
 
 def _rates(one: MeasuredVariant) -> list[float]:
-    """Image-steps/s of each repeat, after its warm-up: all steps over all of their time."""
-    return [one.variant.batch / summarise_run(times_s, "mean").value for times_s in one.step_times_s]
+    """Image-steps/s of each repeat on all devices, after its warm-up: all steps over all of their time."""
+    images = one.variant.batch_size * one.variant.devices
+    return [images / summarise_run(times_s, "mean").value for times_s in one.step_times_s]
 
 
 def _compared(first: MeasuredVariant, other: MeasuredVariant, confidence: float) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
@@ -79,6 +79,7 @@ def bench_inference(
     quantize: "DenoiserNumbers" = "none",
     compile: "CompileMode" = "off",  # noqa: A002 - the name of the lever
     merge: bool = False,
+    devices: int = 1,
     size: int | str | None = None,
     frames: int | None = None,
     steps: int = 20,
@@ -95,11 +96,12 @@ def bench_inference(
         target: a model, its folder, or a run directory.
         adapter: the adapter to load: a folder that `export` wrote, a .safetensors file, or a repository of the Hub.
         preset: `classical`, denoising steps at batch 256 in fp32, decides batch and precision.
-        batch: images in a denoising step.
+        batch: images in a denoising step of each device.
         precision: fp32, tf32, bf16 or fp16.
         quantize: numbers of the denoiser's weights, as `quantize.denoiser` of an experiment.
         compile: `regional` compiles the repeated blocks; what that takes is the time of the first steps.
         merge: add the adapter, or that of the run, to the weights.
+        devices: devices of this machine that do this at the same time; speeds are those of all.
         size: side in pixels, or a width and a height such as "416x240"; the model's own if left out.
         frames: number of frames of clips; the model's own if left out.
         steps: denoising steps measured in each repeat.
@@ -110,23 +112,19 @@ def bench_inference(
         benches: where results are kept.
         observer: receives progress.
     """
-    from foretune.choices import training
-    from foretune.choices.quantize import DenoiserNumbers
+    from foretune.choices.inference import MeasuredForm, check_form, form_of
     from foretune.measure.bench_request import PRESETS
     from foretune.quality.naming import check_subject
 
     observer = observer or Observer()
-    for what, given, known in (
-        ("precision", precision, get_args(training.Precision)),
-        ("quantization", quantize, get_args(DenoiserNumbers)),
-        ("compile mode", compile, get_args(training.CompileMode)),
-    ):
-        if given not in known:
-            raise UnknownName(what, given, known)
     if preset is not None:
         if preset not in PRESETS:
             raise UnknownName("preset", preset, PRESETS)
         batch, precision = PRESETS[preset].batch_size, PRESETS[preset].precision
+    form = MeasuredForm(
+        precision=precision, quantize=quantize, compile=compile, merge=merge, batch_size=batch, devices=devices
+    )
+    check_form(form, has_adapter_file=adapter is not None)
     check_subject(target)
     require("train", "Measuring inference")
     import_libraries(observer, "foretune.measure.bench_inference", warns_if_busy=True, device="auto")
@@ -135,12 +133,8 @@ def bench_inference(
     from foretune.measure.bench_inference import bench_inference as run_bench
 
     choices = InferenceChoices(
+        **form_of(form),
         preset=preset,
-        batch_size=batch,
-        precision=precision,
-        quantize=quantize,
-        compile=compile,
-        merge=merge,
         size_px=size,
         num_frames=frames,
         num_steps=steps,
@@ -182,7 +176,8 @@ def compare_inference(
 
     Args:
         target: a model, its folder, or a run directory.
-        variants: a name and what differs from fp32: `precision`, `quantize`, `compile`, `merge`, `adapter`, `batch`.
+        variants: a name and what differs from fp32: `precision`, `quantize`, `compile`, `merge`, `adapter`, `batch`,
+            `devices`.
         folder: where measurements are kept; what is there is not measured again. Default: a new one in `benches`.
         steps: denoising steps of each repeat.
         repeat: fresh processes; fewer than three give no intervals.

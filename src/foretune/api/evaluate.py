@@ -14,6 +14,7 @@ from foretune.core.output_files import require_writable
 
 if TYPE_CHECKING:
     from foretune.choices.quantize import DenoiserNumbers, EncoderNumbers
+    from foretune.choices.training import CompileMode
     from foretune.core.values import Evaluation
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
@@ -40,6 +41,10 @@ def evaluate(
     precision: SamplePrecision | None = None,
     quantize: "DenoiserNumbers | None" = None,
     quantize_text_encoders: "EncoderNumbers | None" = None,
+    compile: "CompileMode" = "off",  # noqa: A002 - the name of the lever
+    merge: bool = False,
+    batch: int | None = None,
+    devices: int = 1,
     output: str | Path | None = None,
     observer: Observer | None = None,
 ) -> "tuple[Evaluation, ...]":
@@ -64,6 +69,11 @@ def evaluate(
         precision: dtype to compute with; that of the run if left out.
         quantize: quantise the base of both columns, as `quantize.denoiser`; as in the run if left out.
         quantize_text_encoders: as `quantize.text_encoders`; as in the run if left out.
+        compile: `regional` compiles the repeated blocks to sample; the observer hears what that took and when it has
+            paid.
+        merge: add adapters to the weights.
+        batch: images in one call of a model; as many as fit a usual amount of memory if left out.
+        devices: each holds the whole model and makes its share of the images; everything else is on the first.
         output: folder to write to; RUN/quality if left out.
         observer: receives progress.
     """
@@ -81,6 +91,7 @@ def evaluate(
     require("train", "Evaluating")
     observer = observer or Observer()
     import_libraries(observer, "foretune.quality.evaluating", warns_if_busy=True, device=device or "auto")
+    from foretune.choices.inference import check_form
     from foretune.quality.evaluating import Evaluator
     from foretune.quality.request import EvaluationRequest
 
@@ -102,8 +113,13 @@ def evaluate(
         precision=precision,
         quantize=quantize,
         quantize_text_encoders=quantize_text_encoders,
+        compile=compile,
+        merge=merge,
+        batch_size=batch,
+        devices=devices,
         output=None if output is None else Path(output),
     )
+    check_form(request)
     evaluator = Evaluator(observer)
     with torch_kept():
         return tuple(evaluator.evaluate(str(path), request) for path in paths)

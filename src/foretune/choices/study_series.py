@@ -29,7 +29,7 @@ class SeriesInference(Section):
     """Ways to sample from one model, compared with the first of them."""
 
     variants: dict[Name, dict[str, Any]] = Field(min_length=1)
-    """A name and what differs from fp32: precision, quantize, compile, merge, adapter, batch."""
+    """A name and what differs from fp32: precision, quantize, compile, merge, adapter, batch, devices."""
     trained_by: Name | None = None
     """Sample from what the first run of this part has trained. Left out: from the model of `shared`."""
     steps: int = Field(default=20, ge=1)

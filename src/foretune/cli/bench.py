@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from foretune.cli.inference_options import Compile, Devices, Merge
 from foretune.cli.options import refuse_given
 from foretune.core.errors import UserError
 
@@ -24,6 +25,7 @@ _OF_VARIANTS = {
         "quantize": "quantize=int8",
         "compiled": "compile=regional",
         "merge": "merge=true",
+        "devices": "devices=2",
     }.items()
 } | {"preset": "decides batch and precision, which are keys of a variant. Leave it out"}
 _OF_INFERENCE = {
@@ -36,6 +38,7 @@ _OF_INFERENCE = {
     "quantize": "is for inference. Of training: foretune bench FILE quantize.denoiser=int8",
     "compiled": "is for inference. Of training: foretune bench FILE levers.compile=regional",
     "merge": "is for inference. Add --inference",
+    "devices": "is for inference. Of training: foretune bench FILE parallel.devices=2",
     "variant": "is for inference. Add --inference",
     "images": "is for inference. Add --inference",
     "image_batch": "is for inference. Add --inference",
@@ -52,16 +55,12 @@ _OF_TRAINING = {
 _Quantize = Annotated[
     str, typer.Option("--quantize", help="Of inference: int8, float8, nf4 or int8-bnb weights of the denoiser.")
 ]
-_Compiled = Annotated[bool, typer.Option("--compile", help="Of inference: compile the repeated blocks.")]
-_Merge = Annotated[
-    bool, typer.Option("--merge", help="Of inference: add the adapter, or that of the run, to the weights.")
-]
 _Variants = Annotated[
     list[str] | None,
     typer.Option(
         "--variant",
         help="Of inference: NAME:key=value,... compares several, measured in turns. Keys: precision, quantize, "
-        "compile, merge, adapter, batch. The first is what others are compared with.",
+        "compile, merge, adapter, batch, devices. The first is what others are compared with.",
     ),
 ]
 
@@ -99,8 +98,9 @@ def bench(
         str | None, typer.Option("--adapter", help="For inference: a folder, a file, or OWNER/REPO on the Hub.")
     ] = None,
     quantize: _Quantize = "none",
-    compiled: _Compiled = False,
-    merge: _Merge = False,
+    compiled: Compile = "off",
+    merge: Merge = False,
+    devices: Devices = 1,
     variant: _Variants = None,
     images: Annotated[int, typer.Option("--images", min=0, help="Batches of images, end to end; 0: none.")] = 3,
     image_batch: Annotated[int, typer.Option("--image-batch", min=1, help="Images made at once.")] = 1,
@@ -120,7 +120,7 @@ def bench(
         refuse_given(context, _OF_VARIANTS if variant else {} if preset is None else _OF_A_PRESET)
         choices |= {"steps": steps or 20, "size": size, "frames": frames, "images": images}
         way = {"adapter": adapter, "preset": preset, "batch": batch, "precision": precision, "merge": merge}
-        way |= {"quantize": quantize, "compile": "regional" if compiled else "off", "image_batch": image_batch}
+        way |= {"quantize": quantize, "compile": compiled, "image_batch": image_batch, "devices": devices}
         choices |= {"inference_steps": inference_steps, **({} if variant else way)}
         measure = partial(_compare, variants=variant) if variant else _inference
         measure(target, **choices)

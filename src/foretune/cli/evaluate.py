@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from foretune.cli.inference_options import Compile, Devices, Merge
 from foretune.core.errors import UserError
 from foretune.core.input_files import read_text
 
@@ -42,9 +43,16 @@ QuantizedEncoders = Annotated[
     Literal["none", "int8", "float8", "nf4", "int8-bnb"] | None,
     typer.Option("--quantize-text-encoders", help="[default: as the run was trained]"),
 ]
+Batch = Annotated[
+    int | None, typer.Option("--batch", min=1, help="Images in one call of a model. [default: by their size]")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write to. [default: RUN/quality]")]
 ExtractorName = Annotated[
     str, typer.Option("--extractor", help="For FID and KID: vae, pixels, clip:WHERE or dino:WHERE.")
+]
+
+Size = Annotated[
+    str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as trained]")
 ]
 
 _MOST_PROMPTS_BYTES = 16 * 2**20
@@ -60,9 +68,7 @@ def evaluate(
     first_seed: Annotated[int, typer.Option("--first-seed", min=0)] = 0,
     steps: Steps = None,
     base_steps: BaseSteps = None,
-    size: Annotated[
-        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as trained]")
-    ] = None,
+    size: Size = None,
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="Largest number of held-out images.")] = 32,
     metrics: Metrics = None,
@@ -72,6 +78,10 @@ def evaluate(
     precision: Numbers = None,
     quantize: Quantized = None,
     quantize_text_encoders: QuantizedEncoders = None,
+    compiled: Compile = "off",
+    merge: Merge = False,
+    batch: Batch = None,
+    devices: Devices = 1,
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of the table.")] = False,
 ) -> None:
@@ -92,21 +102,30 @@ def evaluate(
             size=size,
             guidance=guidance,
             held_out=held_out,
-            metrics=tuple(name.strip() for name in metrics.split(",") if name.strip()) if metrics else (),
+            metrics=_names(metrics),
             extractor=extractor,
             clip=clip,
             device=device,
             precision=precision,
             quantize=quantize,
             quantize_text_encoders=quantize_text_encoders,
+            compile=compiled,
+            merge=merge,
+            batch=batch,
+            devices=devices,
             output=output,
             observer=observer,
         )
-    if as_json:
-        mappings = [evaluation.to_mapping() for evaluation in found]
-        typer.echo(json.dumps(mappings[0] if len(runs) == 1 else mappings, indent=2))
-    else:
-        _print_tables(runs, found, output)
+    _print_json(found) if as_json else _print_tables(runs, found, output)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _print_json(found: "Sequence[Evaluation]") -> None:
+    mappings = [evaluation.to_mapping() for evaluation in found]
+    typer.echo(json.dumps(mappings[0] if len(mappings) == 1 else mappings, indent=2))
 
 
 def _print_tables(runs: list[str], found: "Sequence[Evaluation]", output: Path | None) -> None:

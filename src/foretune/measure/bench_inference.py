@@ -1,13 +1,13 @@
 """Inference speed: denoising steps a second at a batch and precision, and images a second end to end."""
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretune.choices.quantize import DenoiserNumbers
-from foretune.choices.training import CompileMode, Precision
+from foretune.choices.inference import MeasuredForm, form_of
 from foretune.core.errors import UserError
 from foretune.core.memory_limit import free_host_bytes
 from foretune.core.observer import Observer
@@ -16,6 +16,7 @@ from foretune.measure.bench import BENCH_FILE, new_directory
 from foretune.measure.bench_request import InferenceRequest
 from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
 from foretune.record.atomic import write_text
+from foretune.stats.break_even import start_s
 from foretune.stats.intervals import Estimate, typical
 
 _FORMAT_VERSION = 1
@@ -23,15 +24,9 @@ _SHARE_OF_FREE_MEMORY = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceChoices:
-    """How to measure."""
+class InferenceChoices(MeasuredForm):
+    """How to sample and how to measure it."""
 
-    batch_size: int = 1
-    precision: Precision = "fp32"
-    quantize: DenoiserNumbers = "none"
-    compile: CompileMode = "off"
-    merge: bool = False
-    """Adds the adapter to the weights."""
     preset: str | None = None
     """The name under which batch and precision were asked for."""
     size_px: int | str | None = None
@@ -62,13 +57,13 @@ class InferenceBench:
     """The adapter on it, where one was given: its name, with the commit of one from the Hub."""
     choices: InferenceChoices
     batch_size: int
-    """What was measured with: the one asked for, or the largest that fits, found by halving."""
+    """What was measured with on each device: the one asked for, or the largest that fits, found by halving."""
     did_not_fit: tuple[int, ...]
     """Batches that ran out of memory before."""
     size_px: int | str
     device: str
     pass_s: Estimate
-    """Seconds of one denoising step of the whole batch: the typical one."""
+    """Seconds of one denoising step of the whole batch, on each device at once: the typical one."""
     mean_pass_s: Estimate
     """All time over all denoising steps: what rates are made of."""
     image_batch_s: Estimate | None
@@ -76,12 +71,17 @@ class InferenceBench:
     peak_device_bytes: int | None
     peak_reserved_bytes: int | None
     peak_host_bytes: int | None
-    """Of denoising."""
+    """Of denoising; of several devices the one that takes most."""
     denoising: tuple[dict[str, Any], ...]
     """Raw answers of the repeats."""
     imaging: tuple[dict[str, Any], ...]
     num_frames: int | None = None
     """Of clips; None for images."""
+
+    @property
+    def start_s(self) -> float:
+        """What the first denoising steps took beyond as many steady ones, as a mean of the repeats."""
+        return statistics.fmean(start_s(one["times_s"]) for one in self.denoising)
 
     @property
     def is_reduced(self) -> bool:
@@ -101,11 +101,7 @@ def bench_inference(
     asked = InferenceRequest(
         model=model,
         adapter=None if adapter is None else str(adapter.path),
-        precision=choices.precision,
-        quantize=choices.quantize,
-        compile=choices.compile,
-        merge=choices.merge,
-        batch_size=choices.batch_size,
+        **form_of(choices),
         size_px=choices.size_px,
         num_frames=choices.num_frames,
         num_steps=choices.num_steps,

@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from foretune.choices.quantize import DenoiserNumbers
-from foretune.choices.training import CompileMode, Precision
+from foretune.choices.inference import MeasuredForm
+from foretune.choices.training import Precision
 
 WORKER = "foretune.measure.bench_worker"
 """The module that answers these requests, in a process of its own."""
@@ -51,20 +51,13 @@ class TrainingRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceRequest:
+class InferenceRequest(MeasuredForm):
     """A number of denoising steps of one model, or a number of images."""
 
     worker: ClassVar[str] = WORKER
     model: str
     """A folder in the diffusers layout, or a run directory."""
     adapter: str | None = None
-    precision: Precision = "fp32"
-    quantize: DenoiserNumbers = "none"
-    """Numbers of the denoiser's weights."""
-    compile: CompileMode = "off"
-    merge: bool = False
-    """Adds the adapter, or that of a run, to the weights instead of computing it beside them."""
-    batch_size: int = 1
     size_px: int | str | None = None
     num_frames: int | None = None
     num_steps: int = 20

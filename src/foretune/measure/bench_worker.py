@@ -9,7 +9,10 @@ from typing import Any
 
 from foretune.accelerator.memory import reset_peaks
 from foretune.choices.experiment import Experiment
+from foretune.choices.running import Parallel
 from foretune.config.reading import Asked, understand
+from foretune.core.errors import UserError
+from foretune.core.memory_errors import lacking_memory_in
 from foretune.core.memory_limit import limit_memory
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
@@ -24,7 +27,7 @@ from foretune.record.locking import locked
 from foretune.record.run_directory import RunDirectory
 from foretune.stats.utilisation import ImpossibleSpeed, utilisation
 from foretune.training.alike import check_alike
-from foretune.training.launching import launch_once
+from foretune.training.launching import launch_once, launch_parts
 from foretune.training.preparing import Prepared, prepare
 from foretune.training.rank_process import refuse_failure
 from foretune.training.ranks import ALONE, Ranks
@@ -132,9 +135,18 @@ def answer(question: dict[str, Any], teller: Teller) -> dict[str, Any]:
     kind = question.pop("kind")
     if kind == "training":
         return {"run": str(measure_training(TrainingRequest(**question), teller))}
+    request = InferenceRequest(**question)
+    if request.devices > 1:
+        parallel = Parallel.model_validate({"devices": request.devices, "device": request.device})
+        try:
+            return launch_parts("A bench of inference", parallel, _RANK_WORKER, request.to_mapping(), teller)
+        except UserError as error:
+            if lacking_memory_in(str(error)) is not None:
+                raise MemoryError(str(error)) from error
+            raise
     from foretune.measure.inference import measure_inference
 
-    return measure_inference(InferenceRequest(**question), teller)
+    return measure_inference(request, teller)
 
 
 if __name__ == "__main__":

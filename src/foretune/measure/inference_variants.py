@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from foretune.choices.quantize import DenoiserNumbers
-from foretune.choices.training import CompileMode, Precision
-from foretune.core.errors import Refused, UnknownName, UserError
+from foretune.choices.inference import MeasuredForm, check_form, form_of
+from foretune.core.errors import UnknownName, UserError
 from foretune.core.input_files import MOST_JSON_BYTES, read_json
 from foretune.core.observer import Observer
 from foretune.measure.bench_inference import memory_limit_bytes
@@ -21,46 +20,37 @@ from foretune.record.atomic import write_text
 from foretune.stats.break_even import BreakEven, break_even
 
 IMAGES_FILE = "images.safetensors"
-_ALLOWED: Mapping[str, tuple[Any, ...]] = {
-    "precision": get_args(Precision),
-    "quantize": get_args(DenoiserNumbers),
-    "compile": get_args(CompileMode),
-    "merge": (False, True),
-    "adapter": (),
-    "batch": (),
+_KEYS: Mapping[str, str] = {
+    "precision": "precision",
+    "quantize": "quantize",
+    "compile": "compile",
+    "merge": "merge",
+    "adapter": "adapter",
+    "batch": "batch_size",
+    "devices": "devices",
 }
-"""Settings of a variant with their values; none where there is no list of them."""
+"""What a user may set in a variant, with its field."""
 _NOT_ASKED = ("images_file", "memory_limit_bytes")
 """What differs between machines and folders without making it another measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceVariant:
+class InferenceVariant(MeasuredForm):
     """One way to sample; what is left out is as in the model's folder."""
 
-    precision: Precision = "fp32"
-    quantize: DenoiserNumbers = "none"
-    compile: CompileMode = "off"
     adapter: str | None = None
-    merge: bool = False
-    batch: int = 1
 
 
 def variant_of(name: str, choices: Mapping[str, Any]) -> InferenceVariant:
     """A variant from what a user gave; raises for what it does not have."""
+    of = f" of the variant {name}"
     found = {key.strip(): value for key, value in choices.items()}
-    for key, value in found.items():
-        if key not in _ALLOWED:
-            raise UnknownName(f"setting of the variant {name}", key, _ALLOWED)
-        allowed = _ALLOWED[key]
-        if allowed and value not in allowed:
-            raise UnknownName(f"{key} of the variant {name}", str(value), tuple(map(str, allowed)))
-    batch = found.get("batch", 1)
-    if not isinstance(batch, int) or batch < 1:
-        raise UserError(f"The batch of the variant {name} is {batch!r}, not a number of images. Write batch=4")
-    if found.get("merge") and found.get("quantize", "none") != "none" and found.get("adapter") is not None:
-        raise Refused(f"{name}: an adapter file cannot be merged into quantised weights. Leave out one of the two")
-    return InferenceVariant(**found)
+    for key in found:
+        if key not in _KEYS:
+            raise UnknownName(f"setting{of}", key, _KEYS)
+    variant = InferenceVariant(**{_KEYS[key]: value for key, value in found.items()})
+    check_form(variant, of=of, has_adapter_file=variant.adapter is not None)
+    return variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +58,7 @@ class VariantChoices:
     """How each variant is measured."""
 
     steps: int = 20
-    """Denoising steps of each repeat."""
+    """Denoising steps of each repeat, on every device."""
     repeat: int = 3
     images: int = 2
     """Images of each variant, from the same seeds, that are compared with those of the first; 0 for none."""
@@ -153,11 +143,7 @@ def _request(model: str, variant: InferenceVariant, choices: VariantChoices) -> 
     return InferenceRequest(
         model=model,
         adapter=variant.adapter,
-        precision=variant.precision,
-        quantize=variant.quantize,
-        compile=variant.compile,
-        merge=variant.merge,
-        batch_size=variant.batch,
+        **form_of(variant),
         size_px=choices.size,
         num_frames=choices.frames,
         num_steps=choices.steps,
@@ -170,7 +156,8 @@ def _kept(path: Path, request: InferenceRequest, observer: Observer) -> dict[str
     asked = {key: value for key, value in request.to_mapping().items() if key not in _NOT_ASKED}
     if path.is_file() and (request.images_file is None or Path(request.images_file).is_file()):
         stored = read_json(path, MOST_JSON_BYTES, within=path.parent)
-        if stored["request"] != asked:
+        # Measurements from before several devices were made on one.
+        if {"devices": 1, **stored["request"]} != asked:
             raise UserError(
                 f"{path.parent} was measured with other settings. Give this comparison another name, or take "
                 f"{path.parent.parent} away."

@@ -19,6 +19,10 @@ _MOST_IMAGES = 64
 _WARM_UP_STEPS = 2  # the schedule of Mochi cannot be made for a single step
 
 
+Job = tuple[int, int]
+"""The number of a prompt, and of one of its seeds."""
+
+
 @dataclass(frozen=True)
 class Sampled:
     """Images by prompt and seed, and the sampling speed."""
@@ -30,6 +34,20 @@ class Sampled:
     """
 
 
+@dataclass(frozen=True)
+class SampledBatches:
+    """Images of some batches, in their order."""
+
+    images: list[Pixels]
+    images_per_s: float
+
+
+def batches_of(request: SampleRequest, num_seeds: int, at_once: int) -> list[list[Job]]:
+    """All images, prompt by prompt, in batches: the same, however many devices make them."""
+    jobs = [(index, seed) for index in range(len(request.prompts)) for seed in range(num_seeds)]
+    return [jobs[start : start + at_once] for start in range(0, len(jobs), at_once)]
+
+
 def sample_grid(
     family: TrainableFamily,
     pipeline: Any,
@@ -37,30 +55,48 @@ def sample_grid(
     num_seeds: int,
     encoded: Mapping[str, Conditioning],
     progress: Callable[[int, int], None],
+    *,
+    batch_size: int | None = None,
 ) -> Sampled:
     """Samples `num_seeds` images of each prompt, from `request.seed` on: the n-th of a prompt is what `sample` returns
     for the n-th seed.
 
     `encoded` has the captions' tensors without a batch dimension, including the empty caption.
     """
-    jobs = [(index, seed) for index in range(len(request.prompts)) for seed in range(num_seeds)]
-    at_once = images_at_once(request.size)
+    batches = batches_of(request, num_seeds, batch_size or images_at_once(request.size))
+    found = sample_batches(family, pipeline, request, batches, encoded, progress)
+    return Sampled(by_prompt(found.images, num_seeds), found.images_per_s)
+
+
+def by_prompt(images: Sequence[Pixels], num_seeds: int) -> tuple[tuple[Pixels, ...], ...]:
+    """Images in the order of `batches_of`, grouped."""
+    return tuple(tuple(images[start : start + num_seeds]) for start in range(0, len(images), num_seeds))
+
+
+def sample_batches(
+    family: TrainableFamily,
+    pipeline: Any,
+    request: SampleRequest,
+    batches: Sequence[Sequence[Job]],
+    encoded: Mapping[str, Conditioning],
+    progress: Callable[[int, int], None],
+    *,
+    warms_up: bool = True,
+) -> SampledBatches:
+    """Samples each batch in one call. A single batch is preceded by a short one, unless its speed is of no interest."""
+    total = sum(map(len, batches))
     images: list[Pixels] = []
     times_s: list[tuple[int, float]] = []
-    if len(jobs) <= at_once:
+    if len(batches) == 1 and warms_up:
         # Without it, the first model of a process would seem slower, by a factor of two on a CPU.
-        _call(family, pipeline, replace(request, num_inference_steps=_WARM_UP_STEPS), jobs, encoded)
-    for start in range(0, len(jobs), at_once):
-        part = jobs[start : start + at_once]
+        sample_batch(family, pipeline, replace(request, num_inference_steps=_WARM_UP_STEPS), batches[0], encoded)
+    for batch in batches:
         began_s = time.perf_counter()
-        images += _call(family, pipeline, request, part, encoded)
-        times_s.append((len(part), time.perf_counter() - began_s))
-        progress(len(images), len(jobs))
+        images += sample_batch(family, pipeline, request, batch, encoded)
+        times_s.append((len(batch), time.perf_counter() - began_s))
+        progress(len(images), total)
     counted = times_s[1:] or times_s
-    return Sampled(
-        images=tuple(tuple(images[start : start + num_seeds]) for start in range(0, len(images), num_seeds)),
-        images_per_s=sum(num for num, _ in counted) / sum(seconds for _, seconds in counted),
-    )
+    return SampledBatches(images, sum(num for num, _ in counted) / sum(seconds for _, seconds in counted))
 
 
 def images_at_once(size: Bucket) -> int:
@@ -68,13 +104,14 @@ def images_at_once(size: Bucket) -> int:
     return max(1, min(_MOST_IMAGES, _MOST_PIXELS // size.num_pixels))
 
 
-def _call(
+def sample_batch(
     family: TrainableFamily,
     pipeline: Any,
     request: SampleRequest,
-    jobs: Sequence[tuple[int, int]],
+    jobs: Sequence[Job],
     encoded: Mapping[str, Conditioning],
 ) -> list[Pixels]:
+    """Samples these images in one call of the pipeline."""
     generators = [
         torch.Generator("cpu").manual_seed(derive_seed(request.seed + seed, "sample", index)) for index, seed in jobs
     ]
@@ -88,7 +125,11 @@ def _call(
         captions = stacked([encoded[request.prompts[index]] for index, _ in jobs])
         unconditional = stacked([encoded[""]] * len(jobs))
         arguments |= pipeline_size(request.size)
+        if family.takes_first_frame:
+            (index,) = (index for index, _ in jobs)  # pipelines take one frame to continue
+            arguments["image"] = request.first_frame(index)
         arguments |= family.pipeline_text(captions, unconditional)
+        family.give_first_frame(pipeline, captions)
     else:
         arguments["batch_size"] = len(jobs)
     with torch.no_grad(), decoding(pipeline, "one of the samples"):

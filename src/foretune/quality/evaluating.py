@@ -22,6 +22,7 @@ from foretune.quality.setting import Setting, settle
 from foretune.quality.subjects import EvaluatedModel, base_of, open_subject
 from foretune.record.atomic import write_text
 from foretune.record.environment import environment_fingerprint, environment_hash
+from foretune.training.sampled_model import require_adapter_to_merge
 
 EVALUATION_NAME = "evaluation.json"
 _FEW_PROMPTS = 5
@@ -69,6 +70,8 @@ class Evaluator:
         subject = open_subject(run)
         base = base_of(subject) if request.against is None else open_subject(request.against)
         folder = _folder(subject, request)
+        if request.merge:
+            require_adapter_to_merge([model.files for model in (subject, base) if model is not None])
         setting = settle(request, subject, _with_data(subject, base), self._observer)
         found = self.compare(subject, base, setting)
         pictures = write_pictures(folder, None if found.base is None else found.base.evidence, found.run.evidence)

@@ -15,11 +15,12 @@ from foretune.data.batch import Batch, normal
 from foretune.data.held_out import HELD_OUT
 from foretune.models.family import Conditioning
 from foretune.models.trainable import TrainableFamily
-from foretune.quality.batched import images_at_once, sample_grid, stacked
+from foretune.quality.batched import SampledBatches, by_prompt, images_at_once, stacked
 from foretune.quality.denoising import Denoising
 from foretune.quality.evidence import SampledEvidence
 from foretune.quality.held_out import NUM_BANDS, EvaluationData, in_pieces
 from foretune.quality.measurement import Need
+from foretune.quality.parallel_sampling import SamplingTask, sample_loaded, sample_task
 from foretune.quality.request import LEVELS
 from foretune.quality.setting import Setting
 from foretune.quality.subjects import EvaluatedModel
@@ -47,11 +48,27 @@ def gather(
     column: str,
 ) -> SampledEvidence:
     """Collects the evidence that the metrics need from one model."""
+    task = SamplingTask(
+        model=subject.files,
+        request=replace(setting.sampling, num_inference_steps=num_steps),
+        num_seeds=setting.num_seeds,
+        batch_size=setting.batch_size,
+        measures_speed=True,
+    )
+    samples = None
+    if "samples" in needs and task.num_processes(setting.request.devices) > 1:
+        # Before this process loads the model: the first of the others has the same device.
+        samples = sample_task(task, setting.setup, encoded, setting.request.devices, observer, f"sampling, {column}")
     session = _Session(subject, setting, encoded, num_steps)
     try:
-        return session.evidence(needs, observer, column)
+        if "samples" in needs and samples is None:
+            samples = session.samples(task, observer, column)
+        found = session.evidence(needs, observer, column)
     finally:
         session.close()
+    if samples is None:
+        return found
+    return replace(found, samples=by_prompt(samples.images, task.num_seeds), images_per_s=samples.images_per_s)
 
 
 class _Session:
@@ -60,8 +77,9 @@ class _Session:
     def __init__(self, subject: EvaluatedModel, setting: Setting, encoded: Encoded, num_steps: int) -> None:
         self._setting, self._encoded, self._num_steps = setting, encoded, num_steps
         self._family: TrainableFamily = subject.family
-        self._denoiser: nn.Module = subject.load(setting.setup)
+        self._denoiser: nn.Module = subject.files.load_denoiser(setting.setup)
         self._pipeline: Any = setting.setup.pipeline(subject.family, subject.folder, self._denoiser)
+        subject.files.attach_adapter(setting.setup, self._pipeline)
         self._vae: Any = self._pipeline.vae if self._family.has_latents else None
 
     def close(self) -> None:
@@ -69,22 +87,15 @@ class _Session:
         del self._denoiser
         free_memory()
 
+    def samples(self, task: SamplingTask, observer: Observer, column: str) -> SampledBatches:
+        what = f"sampling, {column}"
+        return sample_loaded(task, self._setting.setup, self._pipeline, self._encoded, task.batches, observer, what)
+
     @torch.no_grad()
     def evidence(self, needs: frozenset[Need], observer: Observer, column: str) -> SampledEvidence:
         found = SampledEvidence()
         setup = self._setting.setup
         with setup.policy.products():
-            if "samples" in needs:
-                with setup.sampling():
-                    sampled = sample_grid(
-                        self._family,
-                        self._pipeline,
-                        replace(self._setting.sampling, num_inference_steps=self._num_steps),
-                        self._setting.num_seeds,
-                        self._encoded,
-                        lambda done, total: observer.preparing(f"sampling, {column}", done, total),
-                    )
-                found = replace(found, samples=sampled.images, images_per_s=sampled.images_per_s)
             data = self._setting.data
             if data is not None and data.held_out:
                 if "losses" in needs:

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretune.choices.quantize import DenoiserNumbers, EncoderNumbers
-from foretune.choices.training import Precision
+from foretune.choices.inference import InferenceForm
+from foretune.choices.quantize import EncoderNumbers
 
 LEVELS = (0.25, 0.5, 0.75)
 """Noise shares at which held-out images are noised and denoised: 0 is none, 1 is pure noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationRequest:
-    """Prompts, seeds and settings of sampling, and the metrics to compute."""
+class EvaluationRequest(InferenceForm):
+    """Prompts, seeds and settings of sampling, and the metrics to compute. The base of both columns is quantised."""
 
     against: str | None = None
     """The column "base": a model name, a folder or a run. None is the model that the run started from."""
@@ -40,9 +40,6 @@ class EvaluationRequest:
     """Folder or Hub id of a CLIP model, for the CLIP score."""
     device: str | None = None
     """None, here and in what follows: as the run was trained."""
-    precision: Precision | None = None
-    quantize: DenoiserNumbers | None = None
-    """Quantisation of the base of both columns."""
     quantize_text_encoders: EncoderNumbers | None = None
     output: Path | None = None
     """Folder for the evaluation and its images. None: quality/ in the run directory."""

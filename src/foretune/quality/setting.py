@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from foretune.choices.inference import InferenceForm, form_of
 from foretune.choices.training import ObjectiveChoice
 from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.models.objectives import Objective
+from foretune.quality.batched import images_at_once
 from foretune.quality.clip_model import Clip, open_clip
 from foretune.quality.extractors import Extractor, check_extractor, open_extractor
 from foretune.quality.held_out import NUM_BANDS, EvaluationData
@@ -44,6 +46,12 @@ class Setting:
     def num_samples(self) -> int:
         """Number of images that each column samples."""
         return len(self.sampling.prompts) * self.num_seeds
+
+    @property
+    def batch_size(self) -> int:
+        """Images in one call of the pipeline: as requested, or as many as usual, with a share for each device."""
+        shared = -(-self.num_samples // self.request.devices)
+        return self.request.batch_size or min(images_at_once(self.sampling.size), shared)
 
     @property
     def base_steps(self) -> int:
@@ -140,6 +148,7 @@ class Setting:
             "guidance_scale": self.sampling.guidance_scale,
             "precision": self.setup.precision,
             **self._quantized(),
+            **self._sampled_otherwise(),
             "device": self.setup.device.type,
             "extractor": self.request.extractor,
             "clip": self.request.clip,
@@ -153,6 +162,12 @@ class Setting:
     def _quantized(self) -> dict[str, Any]:
         found = self.setup.quantize.model_dump(mode="json", exclude_defaults=True)
         return {"quantize": found} if {"denoiser", "text_encoders"} & found.keys() else {}
+
+    def _sampled_otherwise(self) -> dict[str, Any]:
+        """What rounding depends on, where it is not as usual."""
+        usual, form = InferenceForm(), form_of(self.request)
+        names = ("compile", "merge", "batch_size", "devices")
+        return {name: form[name] for name in names if form[name] != getattr(usual, name)}
 
     @property
     def _objective_choice(self) -> ObjectiveChoice:
@@ -173,9 +188,8 @@ def settle(
             "loss of a run is in its report, with samples that continue held-out clips."
         )
     choice = SamplingChoice(
+        **form_of(request),
         device=request.device,
-        precision=request.precision,
-        denoiser=request.quantize,
         text_encoders=request.quantize_text_encoders,
     )
     setup = sampling_setup(choice, experiment)

@@ -1,6 +1,6 @@
 """Samples the base model and its fine-tuned versions with the same prompts and seeds into one labelled image."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,15 +9,18 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from foretune.accelerator.memory import free_memory
-from foretune.choices.model import resolve_model
+from foretune.choices.experiment import Experiment
+from foretune.choices.inference import check_form
 from foretune.core.errors import Refused, UserError
+from foretune.core.observer import Observer
+from foretune.data.buckets import Bucket
 from foretune.hub.adapters import locate_adapter
 from foretune.models.adapters import changes_text_encoders, load_adapter, refuse_foreign
-from foretune.models.family import Conditioning
-from foretune.models.locating import locate, open_family
 from foretune.models.trainable import TrainableFamily
-from foretune.step.quantizing.stand_ins import dense_stand_ins
-from foretune.training.sampling import SampleRequest, sample, to_image
+from foretune.quality.parallel_sampling import SamplingTask, Texts, sample_task
+from foretune.record.run_directory import RunDirectory
+from foretune.training.sampled_model import SampledModel, require_adapter_to_merge
+from foretune.training.sampling import SampleRequest, to_image
 from foretune.training.sampling_setup import SamplingChoice, SamplingSetup, sampling_setup
 from foretune.training.sizes import sampling_size
 
@@ -25,15 +28,15 @@ _LEAST_SIDE_PX = 256
 _FONT_PX = 16
 _GAP_PX = 12
 _SOFT = (70, 76, 84)
-Texts = Mapping[str, Conditioning]
-"""Encoded prompts, and the empty one; empty for models without text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySideRequest:
     """The models and prompts to compare."""
 
-    base: str
+    base: str | None
+    """None: the base of the runs."""
+    runs: tuple[Path, ...] = ()
     adapters: tuple[str | Path, ...]
     """Folders, files or repositories of the Hub."""
     full: tuple[Path, ...]
@@ -45,12 +48,10 @@ class SideBySideRequest:
     guidance_scale: float | None
     num_text_tokens: int | None
     setup: SamplingChoice
-    """Device, precision and quantised base of all columns."""
+    """How all columns are sampled."""
 
 
-def side_by_side(
-    request: SideBySideRequest, output: Path, progress: Callable[[str, int, int], None]
-) -> tuple[str, ...]:
+def side_by_side(request: SideBySideRequest, output: Path, observer: Observer) -> tuple[str, ...]:
     """Writes one image with a labelled row per prompt and a labelled column per model; returns the column names.
 
     Small images are enlarged by an integer factor, so that each pixel becomes a square.
@@ -59,39 +60,68 @@ def side_by_side(
         raise Refused(
             f"{output} has no suffix of an image format. Run again with: --output {output.with_suffix('.png')}"
         )
-    folder, _ = locate(resolve_model(request.base))
-    family = open_family(folder)
-    sampling = SampleRequest(
-        prompts=request.prompts,
-        seed=request.seed,
-        num_inference_steps=request.num_inference_steps,
-        size=sampling_size(family, request.size_px, request.num_frames),
-        num_text_tokens=request.num_text_tokens or family.own_text_tokens(),
-        guidance_scale=request.guidance_scale,
-    )
+    check_form(request.setup, has_adapter_file=bool(request.adapters))
+    models = _models(request)
+    if request.setup.merge:
+        require_adapter_to_merge([model.files for model in models.values()])
+    sampling = _sampling(request, models["base"].family)
     columns: dict[str, list[Image.Image]] = {}
-    models = _models(request, family, folder)
-    setup = sampling_setup(request.setup)
+    setup = sampling_setup(request.setup, _first_experiment(request))
     encoded: dict[str, Texts] = {}
-    for number, (name, model) in enumerate(models.items()):
-        progress(f"sampling {name}", number, len(models))
+    for name, model in models.items():
+        observer.preparing(f"sampling {name}", 0, len(sampling.prompts))
         if model.encoders not in encoded:
             # The encoders are freed before a denoiser is loaded. Models with the same encoders share what they encode.
             encoded = {model.encoders: model.encode(setup, sampling)}
-        columns[name] = model.sample(setup, sampling, encoded[model.encoders])
+        task = SamplingTask(model=model.files, request=sampling, batch_size=request.setup.batch_size or 1)
+        # Nothing of the model is left afterwards: two at once might not fit.
+        made = sample_task(task, setup, encoded[model.encoders], request.setup.devices, observer, f"sampling {name}")
+        columns[name] = [to_image(pixels) for pixels in made.images]
         free_memory()
     output.parent.mkdir(parents=True, exist_ok=True)
     labelled_sheet(columns, sampling.prompts).save(output)
     return tuple(columns)
 
 
+def _first_experiment(request: SideBySideRequest) -> Experiment | None:
+    return RunDirectory.open(request.runs[0]).read_experiment()[1] if request.runs else None
+
+
+def _sampling(request: SideBySideRequest, family: TrainableFamily) -> SampleRequest:
+    """Fills in what was left out: as the first run was trained, or as the model's own."""
+    trained, tokens = None, family.own_text_tokens()
+    if request.runs:
+        effective = RunDirectory.open(request.runs[0]).read_experiment()[2]
+        trained, tokens = Bucket.from_facts(effective), int(effective["num_text_tokens"])
+    if family.takes_first_frame and (request.setup.batch_size or 1) > 1:
+        raise Refused("This model continues a given frame, and its pipeline takes one frame at a time. Use --batch 1")
+    return SampleRequest(
+        prompts=request.prompts,
+        seed=request.seed,
+        num_inference_steps=request.num_inference_steps,
+        size=sampling_size(family, request.size_px, request.num_frames, trained=trained),
+        num_text_tokens=request.num_text_tokens or tokens,
+        guidance_scale=request.guidance_scale,
+    )
+
+
 @dataclass(frozen=True)
 class _Model:
-    """One column: a base, which may be a full export, with or without an adapter."""
+    """One column: a base, which may be a full export, with or without an adapter; or a run."""
 
-    family: TrainableFamily
-    folder: Path
-    adapter: Path | None = None
+    files: SampledModel
+
+    @property
+    def family(self) -> TrainableFamily:
+        return self.files.family
+
+    @property
+    def folder(self) -> Path:
+        return self.files.folder
+
+    @property
+    def adapter(self) -> Path | None:
+        return self.files.adapter
 
     @property
     def encoders(self) -> str:
@@ -118,22 +148,6 @@ class _Model:
         del encoders, denoiser
         free_memory()
         return encoded
-
-    def sample(self, setup: SamplingSetup, sampling: SampleRequest, texts: Texts) -> list[Image.Image]:
-        """Samples every prompt. Nothing of the model is left afterwards: two at once might not fit."""
-        denoiser = setup.load_base(self.family, self.folder)
-        pipeline = setup.pipeline(self.family, self.folder, denoiser)
-        if self.adapter is not None:
-            with dense_stand_ins(denoiser):
-                load_adapter(self.family, pipeline, self.adapter)
-        encoded = [_batched(texts[prompt]) for prompt in sampling.prompts] if texts else None
-        unconditional = _batched(texts[""]) if texts else None
-        with setup.sampling():
-            return [to_image(pixels) for pixels in sample(self.family, pipeline, sampling, encoded, unconditional)]
-
-
-def _batched(conditioning: Conditioning) -> Conditioning:
-    return {name: tensor[None] for name, tensor in conditioning.items()}
 
 
 def labelled_sheet(columns: Mapping[str, Sequence[Image.Image]], prompts: Sequence[str]) -> Image.Image:
@@ -187,16 +201,27 @@ def _wrapped(text: str, font: Any, width_px: int) -> list[str]:
     return [*lines, line]
 
 
-def _models(request: SideBySideRequest, family: TrainableFamily, folder: Path) -> dict[str, _Model]:
+def _models(request: SideBySideRequest) -> dict[str, _Model]:
     """Returns each model by column name. Raises for what cannot be loaded, before the first one is sampled."""
-    adapters = [locate_adapter(asked) for asked in request.adapters]
-    for adapter in adapters:
-        refuse_foreign(family, family.denoiser_on_meta(torch.float32), adapter.path)
+    runs = {f"run {path}": _Model(SampledModel.of_run(path)) for path in request.runs}
+    if request.base is not None:
+        base = _Model(SampledModel.find(request.base))
+    elif not runs:
+        raise UserError("There is nothing to sample. Name a run, or a model: foretune sample --base MODEL")
+    else:
+        base = _Model(SampledModel(folder=next(iter(runs.values())).folder))
+        if len({model.folder for model in runs.values()}) > 1:
+            raise Refused(
+                "The runs were trained on different bases. Name the one to show beside them with --base MODEL"
+            )
+    located = [locate_adapter(asked) for asked in request.adapters]
+    for adapter in located:
+        refuse_foreign(base.family, base.family.denoiser_on_meta(torch.float32), adapter.path)
     for path in request.full:
         if not path.is_dir():
             raise UserError(f"There is no folder {path}. --full takes what foretune export wrote of a full training.")
-    return {
-        "base": _Model(family, folder),
-        **{f"adapter {adapter.label}": _Model(family, folder, adapter.path) for adapter in adapters},
-        **{f"full {path}": _Model(open_family(path), path) for path in request.full},
+    adapters = {
+        f"adapter {adapter.label}": SampledModel(folder=base.folder, adapter=adapter.path) for adapter in located
     }
+    full = {f"full {path}": SampledModel(folder=path) for path in request.full}
+    return {"base": base, **runs, **{name: _Model(files) for name, files in {**adapters, **full}.items()}}

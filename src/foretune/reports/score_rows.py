@@ -1,6 +1,8 @@
 """The scores of an evaluation as cells of a table, for terminals and model cards alike."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from foretune.core.units import counted_text, rate_text, share_text
 from foretune.core.values import Evaluation, Score
@@ -83,8 +85,16 @@ def settings_text(evaluation: Evaluation) -> str:
     frames = "" if num_frames is None else f", {counted_text(num_frames, 'frames')}"
     return (
         f"{asked} x {counted_text(len(settings['seeds']), 'seeds')}, {counted_text(settings['steps'], 'steps')}, "
-        f"{settings['size_px']} px{frames}; {held_out}"
+        f"{settings['size_px']} px{frames}; {held_out}{_form_text(settings)}"
     )
+
+
+def _form_text(settings: Mapping[str, Any]) -> str:
+    """How it was sampled, where that is not as usual."""
+    parts = ["compiled blocks"] * ("compile" in settings) + ["merged adapter"] * ("merge" in settings)
+    parts += [f"batch {settings['batch_size']}"] if "batch_size" in settings else []
+    parts += [f"{settings['devices']} devices"] if "devices" in settings else []
+    return f"; {', '.join(parts)}" if parts else ""
 
 
 def _thing(evaluation: Evaluation) -> str:

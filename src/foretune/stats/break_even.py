@@ -53,6 +53,11 @@ def break_even(plain_runs: Sequence[Sequence[float]], started_runs: Sequence[Seq
     return BreakEven(extra_s, plain, started, step, low, _steps(extra_s, least_s), f"it has paid after {step} steps")
 
 
+def steps_to_pay(start_s: float, plain_s: float, started_s: float) -> int | None:
+    """The number of steps after which a slow start has paid, from single times; None if its steps are not faster."""
+    return _steps(start_s, plain_s - started_s) if started_s < plain_s else None
+
+
 def _saved_interval(plain: Estimate, started: Estimate) -> tuple[float, float]:
     """The least and the most that a step saves. Without intervals nothing is shown, so the least is nothing."""
     if plain.low is None or plain.high is None or started.low is None or started.high is None:

@@ -128,6 +128,22 @@ def _reason(message: Any) -> str:
     return str(text).strip().splitlines()[0] if str(text).strip() else "it left no message"
 
 
+def launch_parts(
+    what: str, parallel: Parallel, worker: str, request: Mapping[str, Any], observer: Observer
+) -> dict[str, Any]:
+    """The answer of the first of several processes that make no run. `what` begins messages: "Sampling"."""
+    refuse_launcher(what)
+    require_processes(f"{what} on several devices", nearest="one device")
+    launched = launch(parallel, worker, request, observer)
+    if REFUSED in launched.reports:
+        raise UserError(launched.reports[REFUSED]["text"])
+    if launched.signal is not None:
+        raise Interrupted(f"Interrupted by {launched.signal}. Nothing was written.")
+    if launched.failures or ANSWER not in launched.reports:
+        raise UserError(f"{what} on {parallel.devices} devices failed. {launched.why()}")
+    return launched.answer
+
+
 def launch_once(
     what: str, parallel: Parallel, worker: str, request: Mapping[str, Any], observer: Observer
 ) -> tuple[RunDirectory, RunRecord]:

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from foretune.accelerator.memory import free_memory
 from foretune.choices.experiment import Experiment
-from foretune.choices.quantize import DenoiserNumbers, EncoderNumbers, Quantize
-from foretune.choices.training import Precision
+from foretune.choices.inference import InferenceForm
+from foretune.choices.quantize import EncoderNumbers, Quantize
+from foretune.choices.training import CompileMode, Precision
 from foretune.data.at_once import CAPTIONS_AT_ONCE
 from foretune.models.family import Conditioning
 from foretune.models.trainable import TrainableFamily
+from foretune.step.levers.compiling import check_compiler
 from foretune.step.precision import PrecisionPolicy
 from foretune.step.quantizing import check_quantization
 from foretune.training.base_loading import LoadRequest, load_base
@@ -32,12 +34,10 @@ _DENSE_WEIGHTS = "float8-training"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingChoice:
+class SamplingChoice(InferenceForm):
     """What was requested; None is as the run has it."""
 
     device: str | None = None
-    precision: Precision | None = None
-    denoiser: DenoiserNumbers | None = None
     text_encoders: EncoderNumbers | None = None
     vae_tiling: bool | None = None
 
@@ -50,6 +50,9 @@ class SamplingSetup:
     precision: Precision
     quantize: Quantize
     vae_tiling: bool
+    compile: CompileMode = "off"
+    merge: bool = False
+    """Adapters are added to the weights."""
 
     @property
     def policy(self) -> PrecisionPolicy:
@@ -106,13 +109,14 @@ class SamplingSetup:
         return {name: moved(tensor) for name, tensor in conditioning.items()}
 
 
-def sampling_setup(choice: SamplingChoice, experiment: Experiment | None = None) -> SamplingSetup:
+def sampling_setup(choice: SamplingChoice, experiment: Experiment | None = None, local_rank: int = 0) -> SamplingSetup:
     """Fills in what was left out: from the run, or without one a half precision where there is an accelerator.
 
-    Raises what the device or the installed libraries cannot do, before anything is loaded.
+    Of several processes of this machine each has its own device. Raises what the device or the installed libraries
+    cannot do, before anything is loaded.
     """
-    device = choose_device(choice.device or _device_of(experiment))
-    numbers = choice.denoiser or ("none" if experiment is None else experiment.quantize.denoiser)
+    device = choose_device(choice.device or _device_of(experiment), local_rank)
+    numbers = choice.quantize or ("none" if experiment is None else experiment.quantize.denoiser)
     encoder_numbers = choice.text_encoders or ("none" if experiment is None else experiment.quantize.text_encoders)
     quantize = Quantize(
         denoiser="none" if numbers == _DENSE_WEIGHTS else numbers,
@@ -120,6 +124,8 @@ def sampling_setup(choice: SamplingChoice, experiment: Experiment | None = None)
         keep=None if experiment is None else experiment.quantize.keep,
     )
     check_quantization(quantize, device)
+    if choice.compile != "off":
+        check_compiler(device)
     tiling = choice.vae_tiling
     if tiling is None:
         tiling = experiment is not None and experiment.levers.vae_tiling
@@ -128,6 +134,8 @@ def sampling_setup(choice: SamplingChoice, experiment: Experiment | None = None)
         precision=choice.precision or (usual_precision(device) if experiment is None else experiment.train.precision),
         quantize=quantize,
         vae_tiling=tiling,
+        compile=choice.compile,
+        merge=choice.merge,
     )
 
 

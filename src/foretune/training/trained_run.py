@@ -107,7 +107,8 @@ class TrainedRun:
             tensors = TrainedTensors(self, dtype, merge=merge)
             denoiser, _ = load_base(self.family, self.folder, request, stored=tensors)
             method = METHODS["full"](Full(), self.family, denoiser)
-            method.attach(self.experiment.train.seed, dtype)
+            if request.quantize.denoiser == "none":  # quantised weights have no gradient
+                method.attach(self.experiment.train.seed, dtype)
         else:
             denoiser, _ = load_base(self.family, self.folder, request)
             method = self._attached(denoiser)

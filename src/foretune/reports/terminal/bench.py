@@ -53,8 +53,10 @@ def print_inference(bench: "InferenceBench") -> None:
     preset = f" (preset {choices.preset})" if choices.preset else ""
     adapter = f" with {bench.adapter}" if bench.adapter else ""
     frames = f", {bench.num_frames} frames" if bench.num_frames else ""
+    devices = choices.devices
+    place = bench.device if devices == 1 else f"{devices} devices ({bench.device})"
     typer.echo(
-        f"Inference of {bench.model}{adapter} on {bench.device}: {bench.size_px} px{frames}, "
+        f"Inference of {bench.model}{adapter} on {place}: {bench.size_px} px{frames}, "
         f"{choices.precision}{_numbers(choices)}{preset}, {_repeats(choices.num_repeats)}"
     )
     if bench.is_reduced:
@@ -64,12 +66,14 @@ def print_inference(bench: "InferenceBench") -> None:
             "the largest that did when halving.",
             fg="yellow",
         )
+    if devices > 1:
+        typer.echo(f"{devices} devices: speeds are those of all, batches and memory those of one.")
     typer.echo("")
     made = table("", "typical", "95 % interval", "n")
     right(made, 1, 2, 3)
     rows = [
-        (f"denoising steps/s, batch {bench.batch_size}", bench.mean_pass_s, 1.0),
-        ("image-steps/s", bench.mean_pass_s, float(bench.batch_size)),
+        (f"denoising steps/s, batch {bench.batch_size}", bench.mean_pass_s, float(devices)),
+        ("image-steps/s", bench.mean_pass_s, float(bench.batch_size * devices)),
     ]
     if bench.image_batch_s is not None:
         steps = f"{choices.num_inference_steps} steps"
@@ -77,7 +81,7 @@ def print_inference(bench: "InferenceBench") -> None:
             (
                 f"images/s end to end, batch {choices.image_batch_size}, {steps}",
                 bench.image_batch_s,
-                float(choices.image_batch_size),
+                float(choices.image_batch_size * devices),
             )
         )
     for name, estimate, count in rows:
@@ -86,6 +90,11 @@ def print_inference(bench: "InferenceBench") -> None:
     typer.echo("")
     for name, held in _kinds(bench.peak_device_bytes, bench.peak_reserved_bytes, bench.peak_host_bytes):
         typer.echo(f"Peak memory of denoising, {name}: {bytes_text(held)}")
+    if choices.compile != "off":
+        typer.echo(
+            f"Compile: {duration_text(max(bench.start_s, 0.0))} of warm-up. For the break-even: foretune bench "
+            f"{bench.model} --inference --variant plain: --variant compiled:compile={choices.compile}"
+        )
     typer.echo("A denoising step is one pass of the denoiser; guidance that runs it twice takes two.")
     typer.echo(f"Denoising: {_made_of(bench.pass_s)}")
     _warn(tuple(f"Denoising: {warning}" for warning in bench.pass_s.warnings))
