@@ -52,6 +52,9 @@ _OF_TRAINING = {
 _Quantize = Annotated[
     str, typer.Option("--quantize", help="Of inference: int8, float8, nf4 or int8-bnb weights of the denoiser.")
 ]
+_Adapter = Annotated[
+    str | None, typer.Option("--adapter", help="For inference: a folder, a file, or OWNER/REPO on the Hub.")
+]
 _Compiled = Annotated[bool, typer.Option("--compile", help="Of inference: compile the repeated blocks.")]
 _Merge = Annotated[
     bool, typer.Option("--merge", help="Of inference: add the adapter, or that of the run, to the weights.")
@@ -95,9 +98,7 @@ def bench(
     precision: Annotated[str, typer.Option("--precision", help="Of inference: fp32, tf32, bf16 or fp16.")] = "fp32",
     size: Annotated[str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height).")] = None,
     frames: Annotated[int | None, typer.Option("--frames", min=1, help="Frames of clips, for inference.")] = None,
-    adapter: Annotated[
-        str | None, typer.Option("--adapter", help="For inference: a folder, a file, or OWNER/REPO on the Hub.")
-    ] = None,
+    adapter: _Adapter = None,
     quantize: _Quantize = "none",
     compiled: _Compiled = False,
     merge: _Merge = False,

@@ -5,6 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
+Adapters = Annotated[
+    list[str] | None,
+    typer.Option("--adapter", help="Adapter beside it: a folder, a file, or OWNER/REPO on the Hub; repeatable."),
+]
 QuantizedBase = Annotated[
     Literal["none", "int8", "float8", "float8-dynamic", "nf4", "int8-bnb"] | None,
     typer.Option("--quantize", help="Quantise the base: 8 or 4 bits a weight. [default: none]"),
@@ -18,10 +22,7 @@ QuantizedTextEncoders = Annotated[
 def sample(
     base: Annotated[str, typer.Option("--base", help="The base model: catalogue name, hub id or local folder.")],
     prompts: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="What to sample; repeatable.")] = None,
-    adapter: Annotated[
-        list[str] | None,
-        typer.Option("--adapter", help="Adapter beside it: a folder, a file, or OWNER/REPO on the Hub; repeatable."),
-    ] = None,
+    adapter: Adapters = None,
     full: Annotated[
         list[Path] | None, typer.Option("--full", help="An exported full model to put beside it; repeatable.")
     ] = None,
