@@ -55,6 +55,9 @@ _OF_TRAINING = {
 _Quantize = Annotated[
     str, typer.Option("--quantize", help="Of inference: int8, float8, nf4 or int8-bnb weights of the denoiser.")
 ]
+_Adapter = Annotated[
+    str | None, typer.Option("--adapter", help="For inference: a folder, a file, or OWNER/REPO on the Hub.")
+]
 _Variants = Annotated[
     list[str] | None,
     typer.Option(
@@ -94,9 +97,7 @@ def bench(
     precision: Annotated[str, typer.Option("--precision", help="Of inference: fp32, tf32, bf16 or fp16.")] = "fp32",
     size: Annotated[str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height).")] = None,
     frames: Annotated[int | None, typer.Option("--frames", min=1, help="Frames of clips, for inference.")] = None,
-    adapter: Annotated[
-        str | None, typer.Option("--adapter", help="For inference: a folder, a file, or OWNER/REPO on the Hub.")
-    ] = None,
+    adapter: _Adapter = None,
     quantize: _Quantize = "none",
     compiled: Compile = "off",
     merge: Merge = False,
