@@ -9,18 +9,16 @@ from typing import Any
 
 from foretune.choices.inference import MeasuredForm, form_of
 from foretune.core.errors import UserError
-from foretune.core.memory_limit import free_host_bytes
 from foretune.core.observer import Observer
 from foretune.hub.adapters import LocatedAdapter
 from foretune.measure.bench import BENCH_FILE, new_directory
 from foretune.measure.bench_request import InferenceRequest
-from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
+from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process, memory_limit_bytes
 from foretune.record.atomic import write_text
 from foretune.stats.break_even import start_s
 from foretune.stats.intervals import Estimate, typical
 
 _FORMAT_VERSION = 1
-_SHARE_OF_FREE_MEMORY = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,14 +162,6 @@ def _largest_that_fits(
         did_not_fit.append(request.batch_size)
         observer.message(f"A batch of {request.batch_size} does not fit into memory; trying half of it.")
         request = replace(request, batch_size=request.batch_size // 2)
-
-
-def memory_limit_bytes() -> int | None:
-    """Most of what the system can give: a batch that does not fit ends in an error here, not in the end of another
-    process.
-    """
-    free = free_host_bytes()
-    return None if free is None else round(_SHARE_OF_FREE_MEMORY * free)
 
 
 def _most(answers: Sequence[dict[str, Any]], key: str) -> int | None:

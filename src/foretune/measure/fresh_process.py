@@ -11,11 +11,22 @@ from typing import Any, ClassVar, Protocol
 
 from foretune.core.errors import UserError
 from foretune.core.memory_errors import lacking_memory_in
+from foretune.core.memory_limit import free_host_bytes
 from foretune.core.observer import Observer
 from foretune.core.thread_waiting import with_passive_waiting
 from foretune.executors.classifying import signal_name
 
 _LAST_LINES = 3
+_SHARE_OF_FREE_MEMORY = 0.9
+
+
+def memory_limit_bytes() -> int | None:
+    """A limit for a process that computes on the CPU: most of what the system can give.
+
+    A batch that does not fit then ends in an error of its process, not in the end of another one.
+    """
+    free = free_host_bytes()
+    return None if free is None else round(_SHARE_OF_FREE_MEMORY * free)
 
 
 class Request(Protocol):

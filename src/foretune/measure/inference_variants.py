@@ -13,9 +13,8 @@ from foretune.choices.inference import MeasuredForm, check_form, form_of
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.input_files import MOST_JSON_BYTES, read_json
 from foretune.core.observer import Observer
-from foretune.measure.bench_inference import memory_limit_bytes
 from foretune.measure.bench_request import InferenceRequest
-from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process
+from foretune.measure.fresh_process import MeasurementFailed, ask_fresh_process, memory_limit_bytes
 from foretune.record.atomic import write_text
 from foretune.stats.break_even import BreakEven, break_even
 
