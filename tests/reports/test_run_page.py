@@ -127,7 +127,10 @@ def test_unlike_environments_are_not_mixed(tmp_path: Path) -> None:
         whole_run(tmp_path / "runs" / f"a-{seed}", seed=seed)
         whole_run(tmp_path / "runs" / f"b-{seed}", seed=seed, environment=other)
     report = run_report(gather([tmp_path / "runs"]), tmp_path)
-    assert [one.label for one in report.configurations] == ["LoRA rank 8 on another", "LoRA rank 8 on one"]
+    assert [one.label for one in report.configurations] == [
+        "LoRA rank 8 on 2 cores of another",
+        "LoRA rank 8 on 2 cores of one",
+    ]
     assert (
         "different environments: cpu: another against one"
         in (report.tasks[0].recommendation.finding.caveat or "").lower()

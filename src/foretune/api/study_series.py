@@ -103,7 +103,7 @@ def study_series(
                 path, (), model, part, folder, observer, import_once, is_quick=False, is_here=executor == "local"
             )
             done = run_study_parts(asked, folder, observer, import_once, opened)
-            outcome = summarised(folder / part, asked.file.least_gain, plot=False, done=done)
+            outcome = summarised(folder / part, asked.file, plot=False, done=done)
             found[part] = _Part(outcome.summary.to_mapping(), outcome)
     return _reported(series, found, folder, f"foretune study {file.stem}{_flag(size)}", observer)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from foretune import __version__
 from foretune.reports.markup import Markup, tag
 from foretune.reports.page import document, scrolled
-from foretune.reports.run_markdown import escaped
+from foretune.reports.run_markdown import escaped, markdown_table
 from foretune.reports.series_figures import DrawnFigure
 
 
@@ -110,13 +110,12 @@ def series_markdown(answer: SeriesAnswer) -> str:
         if part.authors_found is not None:
             lines += [f"The authors found: {escaped(part.authors_found)}", ""]
         for figure in part.figures:
-            lines += [f"![{escaped(figure.title)}](figures/{figure.name}.png)", "", *_rows(figure), ""]
+            lines += [
+                f"![{escaped(figure.title)}](figures/{figure.name}.png)",
+                "",
+                *markdown_table([figure.table.head, *figure.table.rows]),
+                "",
+            ]
         lines += [f"- Failed: {escaped(text)}" for text in part.problems]
         lines += [f"- Warning: {escaped(text)}" for text in part.warnings]
     return "\n".join(lines) + "\n"
-
-
-def _rows(figure: DrawnFigure) -> Sequence[str]:
-    table = figure.table
-    rows = [table.head, tuple("---" for _ in table.head), *table.rows]
-    return [f"| {' | '.join(cell if cell == '---' else escaped(cell) for cell in row)} |" for row in rows]
