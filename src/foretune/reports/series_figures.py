@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foretune.analyse.joined_view import JoinedView
+from foretune.analyse.study_cells import COST, RUN_TIME
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.choices.study_series import SeriesFigure
 from foretune.record.atomic import write_text
-from foretune.reports.figures import COLOURS, GRID, INK, name_below, plain, save_figure
+from foretune.reports.figures import COLOURS, GRID, INK, name_below, new_figure, plain, save_figure
 from foretune.reports.profile_plot import draw_operators
 from foretune.reports.run_csv import safe
 from foretune.reports.series_numbers import (
@@ -24,6 +26,7 @@ from foretune.reports.series_numbers import (
     best_batch_table,
     curves_numbers,
     curves_table,
+    efficiency_panels,
     numbers_of,
     operators_numbers,
     operators_table,
@@ -39,7 +42,8 @@ _LONGEST_NAME = 14
 _FEWEST_ON_A_LINE = 3
 _MOST_ON_A_LINEAR_AXIS = 8
 """More times the smallest number than this needs an axis with a logarithmic scale."""
-_BATCH = "train.batch_size"
+_ACROSS = (("equal-time", COST), ("equal-steps", COST), ("equal-steps", RUN_TIME))
+"""What quality is drawn against, the first that was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +73,75 @@ def write_figure(name: str, figure: SeriesFigure, part: PartResults, folder: Pat
         paths = save_figure(lambda: draw_curves(part.study, figure.title), folder, name, what)
         table, numbers = curves_table(part.study), curves_numbers(part.study)
     elif figure.kind == "best batch":
-        panels = list(best_batch_panels(part))
+        panels = list(best_batch_panels(part, per_device=figure.per_device))
         paths = save_figure(lambda: _drawn(panels, figure.title), folder, name, what)
-        table, numbers = best_batch_table(part), numbers_of(panels)
+        table, numbers = best_batch_table(part, per_device=figure.per_device), numbers_of(panels)
+    elif figure.kind == "efficiency":
+        panels = efficiency_panels(part)
+        counts = {point.configuration: float(point.configuration) for panel in panels for point in panel.points}
+        paths = save_figure(lambda: _drawn(panels, figure.title, counts, "devices"), folder, name, what)
+        table, numbers = table_of(panels, ("configuration", "devices")), numbers_of(panels)
     else:
-        panels = [panel for shown in figure.show for panel in panels_of(shown, part)]
+        panels = [panel for shown in figure.show for panel in panels_of(shown, part, per_device=figure.per_device)]
         at, varied = part.at, part.study.get("varied")
         paths = save_figure(lambda: _drawn(panels, figure.title, at, varied), folder, name, what)
         table, numbers = table_of(panels), numbers_of(panels)
     file = folder / f"{name}.csv"
     write_text(file, _csv(numbers))
     return DrawnFigure(name=name, title=figure.title, part=figure.part, files=(*paths, file), table=table)
+
+
+def write_joined(view: JoinedView, folder: Path) -> DrawnFigure:
+    """Draws quality at equal time against its cost, or against the time of the same steps where there is no price; the
+    file has every number of the table.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name, title = "quality-and-cost", view.title
+    paths = save_figure(lambda: _against_cost(view), folder, name, "the figures of a study")
+    head = ("configuration", "setting", "machine", "is forecast", "protocol", "quantity", "value", "low", "high")
+    numbers = [
+        (row.configuration, row.setting, row.machine, row.is_forecast, column.protocol, column.title, *band)
+        for row in view.rows
+        for column, band in row.values.items()
+    ]
+    file = folder / f"{name}.csv"
+    write_text(file, _csv([head, *numbers]))
+    first, *others = (tuple(row) for row in view.table())
+    return DrawnFigure(
+        name=name, title=title, part="", files=(*paths, file), table=FigureTable(head=first, rows=tuple(others))
+    )
+
+
+def _against_cost(view: JoinedView) -> Any:
+    """A panel for each quality, a point for each configuration."""
+    qualities = [one for one in view.columns if one.protocol == "equal-time" and one.title != COST]
+    across = next(one for wanted in _ACROSS for one in view.columns if (one.protocol, one.title) == wanted)
+    figure, places = new_figure(len(qualities), f"Quality at equal time against {across.title.partition(', ')[0]}")
+    for place, quality in zip(places, qualities, strict=False):
+        for number, row in enumerate(row for row in view.rows if {quality, across} <= row.values.keys()):
+            (x, *x_ends), (y, *y_ends) = row.values[across], row.values[quality]
+            reaches = [
+                [[math.nan if end is None else abs(end - value)] for end in ends]
+                for value, ends in ((x, x_ends), (y, y_ends))
+            ]
+            named = (
+                row.configuration
+                if len({one.setting for one in view.rows}) == 1
+                else f"{row.configuration}, {row.setting}"
+            )
+            colour = COLOURS[number % len(COLOURS)]
+            place.errorbar(
+                [x], [y], xerr=reaches[0], yerr=reaches[1], fmt="o", color=colour, ecolor=INK, capsize=3,
+                elinewidth=1, label=named,
+            )  # fmt: skip
+        place.set_xlabel(across.heading)
+        better = "more" if quality.higher_is_better else "less"
+        place.set_ylabel(f"{quality.title} ({better} is better)")
+        place.set_xlim(left=0)
+        place.margins(0.15)
+        plain(place)
+    name_below(figure, places[0])
+    return figure
 
 
 def _drawn(

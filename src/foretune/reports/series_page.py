@@ -10,6 +10,8 @@ from foretune.reports.page import document, scrolled
 from foretune.reports.run_markdown import escaped, markdown_table
 from foretune.reports.series_figures import DrawnFigure
 
+NO_RUN = "No answer: no run has finished."
+
 
 @dataclass(frozen=True, kw_only=True)
 class PartAnswer:
@@ -34,6 +36,10 @@ class SeriesAnswer:
     question: str
     machine: str
     """Where it was measured."""
+    conclusion: tuple[str, ...]
+    """The answer over all parts, in up to three sentences."""
+    joined: DrawnFigure | None
+    """Quality at equal time beside speed at equal steps, where parts measured both."""
     parts: tuple[PartAnswer, ...]
     command: str
     """Which made it."""
@@ -50,9 +56,11 @@ def series_page(answer: SeriesAnswer) -> str:
     summary = tag(
         "section",
         tag("h2", "Answer"),
+        tag("p", " ".join(answer.conclusion) or NO_RUN, class_="answer-text"),
         tag("ul", (_answered(part) for part in answer.parts), class_="answer"),
     )
-    main = tag("main", header, summary, [_part(part) for part in answer.parts])
+    joined = [] if answer.joined is None else tag("section", tag("h2", answer.joined.title), _figure(answer.joined))
+    main = tag("main", header, summary, joined, [_part(part) for part in answer.parts])
     foot = tag("footer", f"Foretune {__version__}. Forecasts are for the hardware they name, which was not used here.")
     return document(answer.question, main, foot, style="series_page.css", has_pictures=True)
 
@@ -104,18 +112,21 @@ def _class(figure: DrawnFigure, place: int) -> str | None:
 def series_markdown(answer: SeriesAnswer) -> str:
     """The same as text, with links to the figures."""
     lines = [f"# {escaped(answer.question)}", "", f"Measured on {escaped(answer.machine)}: `{answer.command}`", ""]
+    lines += [f"**{escaped(' '.join(answer.conclusion) or NO_RUN)}**", ""]
     lines += [f"- **{escaped(part.title)}** {escaped(' '.join(part.sentences))}" for part in answer.parts]
+    if answer.joined is not None:
+        lines += ["", f"## {escaped(answer.joined.title)}", "", *_markdown_figure(answer.joined)]
     for part in answer.parts:
         lines += ["", f"## {escaped(part.title)}", "", escaped(part.held_equal), ""]
         if part.authors_found is not None:
             lines += [f"The authors found: {escaped(part.authors_found)}", ""]
         for figure in part.figures:
-            lines += [
-                f"![{escaped(figure.title)}](figures/{figure.name}.png)",
-                "",
-                *markdown_table([figure.table.head, *figure.table.rows]),
-                "",
-            ]
+            lines += _markdown_figure(figure)
         lines += [f"- Failed: {escaped(text)}" for text in part.problems]
         lines += [f"- Warning: {escaped(text)}" for text in part.warnings]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_figure(figure: DrawnFigure) -> list[str]:
+    table = markdown_table([figure.table.head, *figure.table.rows])
+    return [f"![{escaped(figure.title)}](figures/{figure.name}.png)", "", *table, ""]
