@@ -186,8 +186,8 @@ def environments_apart(found: Sequence[Configuration]) -> str | None:
 
 
 def _labels(settings: Mapping[str, Mapping[str, Any]], first: Mapping[str, RunData]) -> dict[str, str]:
-    """The name in a study; else the fewest settings that tell all of them apart, in short words. Then the machine, then a
-    piece of the hash.
+    """The name in a study, else the fewest settings that tell all of them apart, in short words. Then the machine, and
+    a piece of the hash.
 
     A setting that follows from another one, such as a learning rate for each method, is not repeated in the name.
     """

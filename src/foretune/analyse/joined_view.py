@@ -44,8 +44,11 @@ class JoinedRow:
     setting: str
     machine: str
     """In words, or the device of a forecast."""
+    usd_per_hour: float | None
+    """The price of all its devices."""
     values: Mapping[JoinedColumn, Band]
-    is_forecast: bool = False
+    forecast_for: str | None = None
+    """The model of a forecast; None where it was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +71,17 @@ class JoinedView:
 
     def table(self) -> list[list[str]]:
         """The head, then the rows as text."""
-        settings = len({row.setting for row in self.rows if not row.is_forecast}) > 1
-        head = ["configuration", *(["setting"] if settings else []), "machine", *(one.heading for one in self.columns)]
-        return [head, *(_texts(row, self.columns, has_settings=settings) for row in self.rows)]
+        settings = ["setting"] if len({row.setting for row in self.rows if row.forecast_for is None}) > 1 else []
+        prices = ["price, $/h"] if any(row.usd_per_hour is not None for row in self.rows) else []
+        head = ["configuration", *settings, "machine", *prices, *(one.heading for one in self.columns)]
+        rows = []
+        for row in self.rows:
+            numbers = [measured_text(*row.values[one], "") if one in row.values else "–" for one in self.columns]
+            price = "–" if row.usd_per_hour is None else f"{row.usd_per_hour:.3g}"
+            planned = "" if row.forecast_for is None else f"forecast, {row.forecast_for}: "
+            names = [f"{planned}{row.configuration}", *([row.setting] if settings else []), row.machine]
+            rows.append([*names, *([price] if prices else []), *numbers])
+        return [head, *rows]
 
 
 def joined_views(studies: Sequence[Mapping[str, Any]]) -> list[JoinedView]:
@@ -91,8 +102,10 @@ def _places(study: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {(row["configuration"], row["setting"]) for row in study["rows"]}
 
 
-def joined_view(studies: Sequence[Mapping[str, Any]], forecasts: Sequence[Mapping[str, Any]] = ()) -> JoinedView | None:
-    """Everything that was measured of each configuration, and what is forecast; None where nothing was."""
+def joined_view(
+    studies: Sequence[Mapping[str, Any]], forecasts: Sequence[Mapping[str, Any]] = (), model: str = ""
+) -> JoinedView | None:
+    """Everything that was measured of each configuration, and what is forecast for `model`; None where nothing was."""
     ordered = sorted(
         (one for one in studies if one["protocol"] in _PROTOCOLS), key=lambda one: _PROTOCOLS.index(one["protocol"])
     )
@@ -101,7 +114,9 @@ def joined_view(studies: Sequence[Mapping[str, Any]], forecasts: Sequence[Mappin
         return None
     places = dict.fromkeys((row["configuration"], row["setting"]) for study in ordered for row in study["rows"])
     rows = [_measured(columns, configuration, setting) for configuration, setting in places]
-    planned = [_forecast(tuple(columns), row) for row in forecasts]
+    # Several devices are there for their speed.
+    shown = [row for row in forecasts if row["num_devices"] == 1 or TRAINING_SPEED in row["values"]]
+    planned = [_forecast(tuple(columns), row, model) for row in shown]
     return JoinedView(columns=tuple(columns), rows=(*rows, *(row for row in planned if row.values)))
 
 
@@ -119,18 +134,26 @@ def _columns(study: Mapping[str, Any]) -> Iterator[JoinedColumn]:
 def _measured(columns: Mapping[JoinedColumn, Mapping[str, Any]], configuration: str, setting: str) -> JoinedRow:
     values: dict[JoinedColumn, Band] = {}
     machines: dict[str, None] = {}
+    prices: list[float] = []
     for column, study in columns.items():
         for row in study["rows"]:
             if (row["configuration"], row["setting"]) != (configuration, setting):
                 continue
             machines |= dict.fromkeys(filter(None, [row["machine"]]))
+            prices += [price for price in [row["usd_per_hour"]] if price is not None]
             if column.title in row["values"]:
                 number = row["values"][column.title]
                 values[column] = (number["value"], number["low"], number["high"])
-    return JoinedRow(configuration=configuration, setting=setting, machine="; ".join(machines), values=values)
+    return JoinedRow(
+        configuration=configuration,
+        setting=setting,
+        machine="; ".join(machines),
+        usd_per_hour=prices[0] if prices else None,
+        values=values,
+    )
 
 
-def _forecast(columns: Sequence[JoinedColumn], row: Mapping[str, Any]) -> JoinedRow:
+def _forecast(columns: Sequence[JoinedColumn], row: Mapping[str, Any], model: str) -> JoinedRow:
     """Of a forecast there are speeds, memory, time and cost."""
     values = {
         column: tuple(row["values"][column.title])
@@ -142,12 +165,7 @@ def _forecast(columns: Sequence[JoinedColumn], row: Mapping[str, Any]) -> Joined
         configuration=row["configuration"],
         setting=row["setting"],
         machine=f"{num} x {row['device']}" if num > 1 else row["device"],
+        usd_per_hour=row["usd_per_hour"],
         values=values,
-        is_forecast=True,
+        forecast_for=model,
     )
-
-
-def _texts(row: JoinedRow, columns: Sequence[JoinedColumn], *, has_settings: bool) -> list[str]:
-    numbers = [measured_text(*row.values[one], "") if one in row.values else "–" for one in columns]
-    name = f"forecast: {row.configuration}" if row.is_forecast else row.configuration
-    return [name, *([row.setting] if has_settings else []), row.machine, *numbers]

@@ -6,7 +6,7 @@ from typing import Any
 from foretune.analyse.device_scaling import scaling, scaling_sentences
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.ranking import FEWEST_RUNS
-from foretune.analyse.study_cells import INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, STEPS_MADE
+from foretune.analyse.study_cells import COST, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, STEPS_MADE
 from foretune.analyse.study_comparing import BREAK_EVEN, NOT_COMPARED
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.choices.study_series import SeriesPublished
@@ -53,9 +53,8 @@ def _against(published: SeriesPublished, forecasts: Sequence[Mapping[str, Any]])
     for name, rate in published.samples_per_s_per_device.items():
         if SAMPLE_RATE in rows.get(name, {"values": {}})["values"]:
             planned = rows[name]["values"][SAMPLE_RATE][0] / rows[name]["num_devices"]
-            compared.append(
-                f"{plain_number(planned)} at {name} where {plain_number(rate)} was published ({planned / rate - 1:+.0%})"
-            )
+            off = f"{planned / rate - 1:+.0%}"
+            compared.append(f"{plain_number(planned)} at {name} where {plain_number(rate)} was published ({off})")
     if compared:
         told = ", ".join(compared).replace("%", " %")
         yield f"Samples/s of each {published.device}, forecast beside {published.by}: {told}."
@@ -107,7 +106,8 @@ def _measured(compared: Sequence[Mapping[str, Any]], title: str, study: Mapping[
         if row["setting"] == setting and title in row["values"]
     }
     others = ", ".join(f"{one['other']} {_value(values[one['other']], title)}{_doubt(one)}" for one in compared)
-    name = "peak memory" if title == PEAK_MEMORY else title.replace("psnr", "PSNR").replace("ssim", "SSIM")
+    shown_name = {PEAK_MEMORY: "peak memory", COST: "cost of the run"}.get(title, title)
+    name = shown_name.replace("psnr", "PSNR").replace("ssim", "SSIM")
     return f"{name}: {first} {_value(values[first], title)}, {others}"
 
 
@@ -117,6 +117,8 @@ def _doubt(one: Mapping[str, Any]) -> str:
 
 
 def _value(value: float, title: str) -> str:
+    if title == COST:
+        return measured_text(value, None, None, "usd")
     return bytes_text(round(value * MIB)) if title == PEAK_MEMORY else f"{value:.4g}"
 
 

@@ -1,4 +1,4 @@
-"""The answer of a whole series in one to three sentences: speed, quality and memory, cost; ties and doubts are named."""
+"""The answer of a series in one to three sentences: speed, quality and memory, cost; ties and doubts are named."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,65 +30,84 @@ class ConcludedPart:
     """The model that forecasts are for."""
 
 
+@dataclass(frozen=True)
+class _Clause:
+    """A part of a sentence."""
+
+    text: str
+    num_seeds: int | None = None
+    """The seeds that it rests on; None for a forecast."""
+
+    @property
+    def is_claim(self) -> bool:
+        return self.num_seeds is None or self.num_seeds >= FEWEST_RUNS
+
+
 def conclusion(parts: Sequence[ConcludedPart]) -> tuple[str, ...]:
     """Up to three sentences. Nothing is claimed of what has fewer than three seeds."""
-    speed = [clause for part in parts for clause in _clauses(part.study, is_speed=True)]
-    quality = [clause for part in parts for clause in _clauses(part.study, is_speed=False)]
-    costs = [*(clause for part in parts for clause in _cost_clauses(part.study)), *_forecast_clauses(parts)]
-    sentences = [
-        f"{name}: {'; '.join(clauses)}."
-        for name, clauses in (("Speed", speed), ("Quality and memory", quality), ("Cost", costs))
-        if clauses
-    ]
-    doubt = _doubt([part.study for part in parts])
-    if sentences and doubt is not None:
-        sentences[0] = f"{doubt} {sentences[0]}"
-    return tuple(sentences)
+    found = {
+        "Speed": [clause for part in parts for clause in _speed(part.study)],
+        "Quality and memory": [clause for part in parts for clause in _quality(part.study)],
+        "Cost": [*(clause for part in parts for clause in _costs(part.study)), *_forecasts(parts)],
+    }
+    return tuple(_sentence(name, clauses) for name, clauses in found.items() if clauses)
 
 
-def _doubt(studies: Sequence[Mapping[str, Any]]) -> str | None:
-    """What is said before anything that rests on too few repeats."""
-    pairs = [one["num_pairs"] for study in studies for one in study["comparisons"]]
-    if not pairs or min(pairs) >= FEWEST_RUNS:
-        return None
-    if max(pairs) < FEWEST_RUNS:
-        return f"No claim, because it takes {FEWEST_RUNS} seeds and there is {_seeds(max(pairs))}; in these runs:"
-    return f"Where fewer than {FEWEST_RUNS} seeds were run, the mean is named and nothing is claimed."
+def _sentence(name: str, clauses: Sequence[_Clause]) -> str:
+    """The doubt stands once where it is that of all measured clauses, else behind each."""
+    measured = [clause for clause in clauses if clause.num_seeds is not None]
+    if measured and not any(clause.is_claim for clause in measured):
+        doubt = f" ({_seeds(max(clause.num_seeds or 0 for clause in measured))}, no claim)"
+        return f"{name}{doubt}: {'; '.join(clause.text for clause in clauses)}."
+    texts = (
+        clause.text if clause.is_claim else f"{clause.text} ({_seeds(clause.num_seeds or 0)}, no claim)"
+        for clause in clauses
+    )
+    return f"{name}: {'; '.join(texts)}."
 
 
 def _seeds(num: int) -> str:
-    return "one" if num == 1 else f"only {num}"
+    return "one seed" if num == 1 else f"{num} seeds"
 
 
-def _clauses(study: Mapping[str, Any], *, is_speed: bool) -> Iterator[str]:
-    """One clause for each thing that was measured, in the first setting; other settings where they differ from it."""
-    found: dict[str, list[str]] = {}
+def _num_seeds(study: Mapping[str, Any], title: str) -> int:
+    return min(one["num_pairs"] for one in study["comparisons"] if one["title"] == title)
+
+
+def _speed(study: Mapping[str, Any]) -> Iterator[_Clause]:
+    """Who trains or denoises fastest; of compiling, when it has paid."""
     for title in dict.fromkeys(one["title"] for one in study["comparisons"]):
-        if title in (STEPS_MADE, COST) or (title in _VERBS) != is_speed:
-            continue
-        text = _over_settings(study, title)
-        if text is not None:
-            found.setdefault(text, []).append(_name(title))
-    if not is_speed:
+        if title in _VERBS:
+            yield _Clause(_over_settings(study, title), _num_seeds(study, title))
+    yield from (_Clause(one["sentence"].rstrip(".")) for one in study["findings"] if BREAK_EVEN in one["sentence"])
+
+
+def _quality(study: Mapping[str, Any]) -> Iterator[_Clause]:
+    """Things with the same outcome are named together."""
+    if study["protocol"] == "inference":
         yield from _likeness(study)
-    for text, names in found.items():
-        # Things with the same outcome are named together.
-        yield text if is_speed else f"{_joined(names, 'and')}: {text}"
-    if is_speed:
-        yield from (one["sentence"].rstrip(".") for one in study["findings"] if BREAK_EVEN in one["sentence"])
+    found: dict[tuple[str, int], list[str]] = {}
+    for title in dict.fromkeys(one["title"] for one in study["comparisons"]):
+        if title not in (*_VERBS, STEPS_MADE, COST):
+            key = _over_settings(study, title), _num_seeds(study, title)
+            found.setdefault(key, []).append(_name(title))
+    for (text, num_seeds), names in found.items():
+        yield _Clause(f"{_joined(names, 'and')}: {text}", num_seeds)
 
 
-def _likeness(study: Mapping[str, Any]) -> Iterator[str]:
+def _likeness(study: Mapping[str, Any]) -> Iterator[_Clause]:
     """Of ways to sample: whose images are least like those of the first one."""
     for title in dict.fromkeys(
         title for row in study["rows"] for title in row["values"] if title.startswith("psnr to ")
     ):
         values = _values(study, title, study["rows"][0]["setting"])
         least = min(values, key=values.__getitem__)
-        yield f"images of {least} are least like those of {title.removeprefix('psnr to ').partition(', ')[0]}, PSNR {values[least]:.3g} dB"
+        first = title.removeprefix("psnr to ").partition(", ")[0]
+        yield _Clause(f"images of {least} are least like those of {first}, PSNR {values[least]:.3g} dB", 1)
 
 
-def _over_settings(study: Mapping[str, Any], title: str) -> str | None:
+def _over_settings(study: Mapping[str, Any], title: str) -> str:
+    """The outcome in all settings, or that of each where they differ."""
     settings = list(dict.fromkeys(one["setting"] for one in study["comparisons"] if one["title"] == title))
     texts: dict[str, list[str]] = {}
     for setting in settings:
@@ -109,8 +128,7 @@ def _outcome(study: Mapping[str, Any], title: str, setting: str) -> str:
     better, open_ = by_answer.get("better", []), by_answer.get("inconclusive", [])
     if better:
         sign = 1 if _is_higher_better(study, title) else -1
-        best = max(better, key=lambda one: sign * one["value"])
-        return f"{_ahead(best, title)} than {first}" if title not in _VERBS else f"{_ahead(best, title)} as {first}"
+        return _ahead(max(better, key=lambda one: sign * one["value"]), title, _values(study, title, setting))
     equal = [one["other"] for one in by_answer.get("no difference shown", [])]
     undecided = f"not decided between {_names([first, *(one['other'] for one in open_)])}"
     if open_:
@@ -120,13 +138,15 @@ def _outcome(study: Mapping[str, Any], title: str, setting: str) -> str:
     return f"{first} {_VERBS[title]} fastest" if title in _VERBS else f"{first} is best"
 
 
-def _ahead(best: Mapping[str, Any], title: str) -> str:
+def _ahead(best: Mapping[str, Any], title: str, values: Mapping[str, float]) -> str:
     if title in _VERBS:
         ratio, _, interval = measured_text(best["value"], best["low"], best["high"], "").partition(" (")
-        return f"{best['other']} {_VERBS[title]} {ratio} times{f' ({interval}' if interval else ''} as fast"
-    ends = [None if end is None else abs(end) for end in (best["low"], best["high"])]
-    low, high = sorted(ends) if None not in ends else (None, None)  # type: ignore[type-var]
-    return f"{best['other']} is better by {measured_text(abs(best['value']), low, high, _unit(title))}"
+        shown = f" ({interval}" if interval else ""
+        return f"{best['other']} {_VERBS[title]} {ratio} times{shown} as fast as {best['first']}"
+    if title == PEAK_MEMORY:
+        share = f"{1 - values[best['other']] / values[best['first']]:.0%}".replace("%", " %")
+        return f"{best['other']} needs {share} less than {best['first']}"
+    return f"{best['other']} is better than {best['first']}"
 
 
 def _by_means(study: Mapping[str, Any], title: str, setting: str) -> str:
@@ -137,18 +157,15 @@ def _by_means(study: Mapping[str, Any], title: str, setting: str) -> str:
         name for name, value in values.items() if abs(value - values[best]) <= SMALLEST_DIFFERENCE * abs(values[best])
     ]
     if len(close) > 1:
-        rest = "" if len(close) < len(values) else " all"
-        return f"{_names(close)} were{rest} within {SMALLEST_DIFFERENCE:.0%} of each other".replace("%", " %")
+        within = f"within {SMALLEST_DIFFERENCE:.0%} of each other".replace("%", " %")
+        return f"all {within}" if len(close) == len(values) else f"{_names(close)} ahead, {within}"
     if title in _VERBS:
         last = min(values, key=values.__getitem__)
         return f"{best} {_past(title)} fastest, {plain_number(values[best] / values[last])} times as fast as {last}"
-    worst = (min if _is_higher_better(study, title) else max)(values, key=values.__getitem__)
-    unit = _unit(title)
-    shown = [measured_text(values[name], None, None, unit) for name in (best, worst)]
-    return f"{best} was best with {shown[0]}, {worst} had {shown[1]}"
+    return f"{best} was best"
 
 
-def _cost_clauses(study: Mapping[str, Any]) -> Iterator[str]:
+def _costs(study: Mapping[str, Any]) -> Iterator[_Clause]:
     """What the same steps cost on each machine, and what that means beside their speed."""
     for setting in dict.fromkeys(row["setting"] for row in study["rows"]):
         costs = _values(study, COST, setting)
@@ -159,8 +176,9 @@ def _cost_clauses(study: Mapping[str, Any]) -> Iterator[str]:
         fast = max(rates, key=rates.__getitem__)
         choice = f"{fast} for time and money" if fast == cheap else f"{fast} for time, {cheap} for money"
         is_shown = _is_shown(study, COST, setting, cheap) and _is_shown(study, TRAINING_SPEED, setting, fast)
-        advice = f"take {choice}" if is_shown else f"so far {choice}, which is not shown"
-        yield f"the same steps cost {_usd(costs[cheap])} on {cheap} and {_usd(costs[dear])} on {dear}; {advice}"
+        advice = f"take {choice}" if is_shown else f"on average {choice}, which is not shown"
+        told = f"the same steps cost {_usd(costs[cheap])} on {cheap} and {_usd(costs[dear])} on {dear}; {advice}"
+        yield _Clause(told, _num_seeds(study, COST))
 
 
 def _is_shown(study: Mapping[str, Any], title: str, setting: str, name: str) -> bool:
@@ -171,7 +189,7 @@ def _is_shown(study: Mapping[str, Any], title: str, setting: str, name: str) -> 
     return any(one["other"] == name and one["answer"] == "better" for one in compared)
 
 
-def _forecast_clauses(parts: Sequence[ConcludedPart]) -> Iterator[str]:
+def _forecasts(parts: Sequence[ConcludedPart]) -> Iterator[_Clause]:
     """The fastest and the cheapest of everything that was forecast with a price, for each model once."""
     for model in dict.fromkeys(part.model for part in parts if part.forecasts):
         rows = [
@@ -187,9 +205,9 @@ def _forecast_clauses(parts: Sequence[ConcludedPart]) -> Iterator[str]:
         cheap = min(rows, key=_usd_of_samples)
         told = f"forecast for {model}: {_place(fast)} is fastest with {rate_words(fast)} at {_price(fast)}"
         if _price(cheap) == _price(fast):
-            yield f"{told}, and none is cheaper"
+            yield _Clause(f"{told}, and none is cheaper")
         else:
-            yield f"{told}, {_place(cheap)} is cheapest with {rate_words(cheap)} at {_price(cheap)}"
+            yield _Clause(f"{told}, {_place(cheap)} is cheapest with {rate_words(cheap)} at {_price(cheap)}")
 
 
 def _usd_of_samples(row: Mapping[str, Any]) -> float:
@@ -223,10 +241,6 @@ def _past(title: str) -> str:
 
 def _name(title: str) -> str:
     return _NAMES.get(title, title.partition(", ")[0].replace("psnr", "PSNR").replace("ssim", "SSIM"))
-
-
-def _unit(title: str) -> str:
-    return title.partition(", ")[2]
 
 
 def _usd(usd: float) -> str:

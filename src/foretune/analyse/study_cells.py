@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from foretune.analyse.evaluations import evaluation_of
-from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.money import run_price
+from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.run_data import RunData, runs_in
 from foretune.analyse.run_numbers import training_s
 from foretune.core.errors import UserError
@@ -131,6 +131,12 @@ class StudyCell:
     def machine(self) -> str:
         """In words; several where its runs were made on several."""
         return "; ".join(dict.fromkeys(machine_text(part.run.environment) for part in self.parts))
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """The price of all that it uses; None where there is none."""
+        price = run_price(self.parts[0].run) if self.parts else None
+        return None if price is None else price.usd_per_hour * (self.num_devices or 1)
 
     @property
     def is_compiled(self) -> bool:

@@ -122,6 +122,7 @@ class StudySummary:
                     "notes": list(cell.notes),
                     "machine": cell.machine,
                     "num_devices": cell.num_devices,
+                    "usd_per_hour": cell.usd_per_hour,
                     **({} if self.varied is None else {"at": cell.parts[0].about["changes"][self.varied]}),
                 }
                 for cell in self.cells

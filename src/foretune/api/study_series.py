@@ -235,8 +235,9 @@ def _joined(parts: "Sequence[PartResults]") -> "JoinedView | None":
     """All machines in one table, where parts have both protocols; None where they do not."""
     from foretune.analyse.joined_view import joined_view
 
-    forecasts = [row for part in parts if part.study["protocol"] == "equal-steps" for row in part.forecasts]
-    view = joined_view([part.study for part in parts], forecasts)
+    planned = next((part for part in parts if part.study["protocol"] == "equal-steps"), None)
+    beside = () if planned is None else (planned.forecasts, planned.model)
+    view = joined_view([part.study for part in parts], *beside)
     return view if view is not None and view.is_joined else None
 
 

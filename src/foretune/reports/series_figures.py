@@ -98,9 +98,29 @@ def write_joined(view: JoinedView, folder: Path) -> DrawnFigure:
     folder.mkdir(parents=True, exist_ok=True)
     name, title = "quality-and-cost", view.title
     paths = save_figure(lambda: _against_cost(view), folder, name, "the figures of a study")
-    head = ("configuration", "setting", "machine", "is forecast", "protocol", "quantity", "value", "low", "high")
+    head = (
+        "configuration",
+        "setting",
+        "machine",
+        "forecast for",
+        "price, $/h",
+        "protocol",
+        "quantity",
+        "value",
+        "low",
+        "high",
+    )
     numbers = [
-        (row.configuration, row.setting, row.machine, row.is_forecast, column.protocol, column.title, *band)
+        (
+            row.configuration,
+            row.setting,
+            row.machine,
+            row.forecast_for,
+            row.usd_per_hour,
+            column.protocol,
+            column.title,
+            *band,
+        )
         for row in view.rows
         for column, band in row.values.items()
     ]

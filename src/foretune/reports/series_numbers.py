@@ -10,7 +10,6 @@ from foretune.analyse.study_cells import SAMPLE_RATE, TRAINING_SPEED
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.core.units import measured_text
 
-
 Band = tuple[float, float | None, float | None]
 """A number with the ends of its interval."""
 
@@ -195,7 +194,7 @@ def _best_batches(panel: Panel, at: Mapping[str, float]) -> Iterator[tuple[Point
 
 
 def best_batch_table(part: PartResults, *, per_device: bool = False) -> FigureTable:
-    """A row for each setting, such as a precision: speed at the smallest micro batch, and at the best, with its size."""
+    """A row for each setting, such as a precision: speed at the smallest and at the best micro batch, with its size."""
     panels = list(panels_of(SAMPLE_RATE, part, per_device=per_device))
     found = [(panel, *entry) for panel in panels for entry in _best_batches(panel, part.at)]
     rows = [
