@@ -271,3 +271,14 @@ def test_a_study_of_an_earlier_release_keeps_its_findings(tmp_path: Path) -> Non
     (folder / "study.json").write_text(json.dumps({"format": "Study"}))
     (finding,) = stored_studies([tmp_path / "studies"]).findings
     assert "cannot be read" in finding.sentence
+
+
+def test_a_loss_that_training_and_evaluation_measured_is_one_thing(tmp_path: Path) -> None:
+    for place, name in enumerate(("slow", "fast")):
+        held_out = {0: 1.0, 60: 0.5}
+        make_part(tmp_path, name, 0, order=(0, place), held_out=held_out, scores={HELD_OUT_LOSS: 0.5, "psnr": 20.0})
+    summary = summarise_study(tmp_path / "hardware")
+    titles = [axis.title for axis in summary.axes]
+    assert titles.count(HELD_OUT_LOSS) == 1
+    assert "psnr" in titles
+    assert sentences(summary).count("held-out loss") == 1

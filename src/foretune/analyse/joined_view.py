@@ -22,7 +22,7 @@ Band = tuple[float, float | None, float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinedColumn:
+class JoinedQuantity:
     """One thing that was measured, in one of the protocols."""
 
     protocol: str
@@ -46,7 +46,7 @@ class JoinedRow:
     """In words, or the device of a forecast."""
     usd_per_hour: float | None
     """The price of all its devices."""
-    values: Mapping[JoinedColumn, Band]
+    values: Mapping[JoinedQuantity, Band]
     forecast_for: str | None = None
     """The model of a forecast; None where it was measured."""
 
@@ -55,33 +55,39 @@ class JoinedRow:
 class JoinedView:
     """All configurations with everything that was measured of them."""
 
-    columns: tuple[JoinedColumn, ...]
+    quantities: tuple[JoinedQuantity, ...]
     rows: tuple[JoinedRow, ...]
 
     @property
     def is_joined(self) -> bool:
         """Whether it has both rankings: quality at equal time and speed at equal steps."""
-        return len({column.protocol for column in self.columns}) > 1
+        return len({column.protocol for column in self.quantities}) > 1
 
     @property
     def title(self) -> str:
         if self.is_joined:
             return "Quality at equal time beside speed at equal steps"
-        return "Quality at equal time" if self.columns[0].protocol == "equal-time" else "Speed at equal steps"
+        return "Quality at equal time" if self.quantities[0].protocol == "equal-time" else "Speed at equal steps"
 
     def table(self) -> list[list[str]]:
-        """The head, then the rows as text."""
-        settings = ["setting"] if len({row.setting for row in self.rows if row.forecast_for is None}) > 1 else []
-        prices = ["price, $/h"] if any(row.usd_per_hour is not None for row in self.rows) else []
-        head = ["configuration", *settings, "machine", *prices, *(one.heading for one in self.columns)]
-        rows = []
-        for row in self.rows:
-            numbers = [measured_text(*row.values[one], "") if one in row.values else "–" for one in self.columns]
-            price = "–" if row.usd_per_hour is None else f"{row.usd_per_hour:.3g}"
-            planned = "" if row.forecast_for is None else f"forecast, {row.forecast_for}: "
-            names = [f"{planned}{row.configuration}", *([row.setting] if settings else []), row.machine]
-            rows.append([*names, *([price] if prices else []), *numbers])
-        return [head, *rows]
+        """The head, then the rows as text: a column for each configuration, of which there are few."""
+        has_settings = len({row.setting for row in self.rows if row.forecast_for is None}) > 1
+        lines = [
+            ["quantity", *(_heading(row, has_settings=has_settings) for row in self.rows)],
+            ["machine", *(row.machine for row in self.rows)],
+        ]
+        if any(row.usd_per_hour is not None for row in self.rows):
+            prices = ("–" if row.usd_per_hour is None else f"{row.usd_per_hour:.3g}" for row in self.rows)
+            lines.append(["price, $/h", *prices])
+        for one in self.quantities:
+            texts = (measured_text(*row.values[one], "") if one in row.values else "–" for row in self.rows)
+            lines.append([one.heading, *texts])
+        return lines
+
+
+def _heading(row: JoinedRow, *, has_settings: bool) -> str:
+    name = f"{row.configuration}, {row.setting}" if has_settings else row.configuration
+    return name if row.forecast_for is None else f"forecast for {row.forecast_for}: {row.configuration}"
 
 
 def joined_views(studies: Sequence[Mapping[str, Any]]) -> list[JoinedView]:
@@ -117,10 +123,10 @@ def joined_view(
     # Several devices are there for their speed.
     shown = [row for row in forecasts if row["num_devices"] == 1 or TRAINING_SPEED in row["values"]]
     planned = [_forecast(tuple(columns), row, model) for row in shown]
-    return JoinedView(columns=tuple(columns), rows=(*rows, *(row for row in planned if row.values)))
+    return JoinedView(quantities=tuple(columns), rows=(*rows, *(row for row in planned if row.values)))
 
 
-def _columns(study: Mapping[str, Any]) -> Iterator[JoinedColumn]:
+def _columns(study: Mapping[str, Any]) -> Iterator[JoinedQuantity]:
     """Qualities at equal time, with what that time costs; speeds, memory, time and cost at equal steps."""
     better = {axis["title"]: axis["higher_is_better"] for axis in study["axes"]}
     if study["protocol"] == "equal-time":
@@ -128,11 +134,11 @@ def _columns(study: Mapping[str, Any]) -> Iterator[JoinedColumn]:
     else:
         titles = [title for title in _AT_EQUAL_STEPS if title in better]
     for title in titles:
-        yield JoinedColumn(protocol=study["protocol"], title=title, higher_is_better=better[title])
+        yield JoinedQuantity(protocol=study["protocol"], title=title, higher_is_better=better[title])
 
 
-def _measured(columns: Mapping[JoinedColumn, Mapping[str, Any]], configuration: str, setting: str) -> JoinedRow:
-    values: dict[JoinedColumn, Band] = {}
+def _measured(columns: Mapping[JoinedQuantity, Mapping[str, Any]], configuration: str, setting: str) -> JoinedRow:
+    values: dict[JoinedQuantity, Band] = {}
     machines: dict[str, None] = {}
     prices: list[float] = []
     for column, study in columns.items():
@@ -153,7 +159,7 @@ def _measured(columns: Mapping[JoinedColumn, Mapping[str, Any]], configuration: 
     )
 
 
-def _forecast(columns: Sequence[JoinedColumn], row: Mapping[str, Any], model: str) -> JoinedRow:
+def _forecast(columns: Sequence[JoinedQuantity], row: Mapping[str, Any], model: str) -> JoinedRow:
     """Of a forecast there are speeds, memory, time and cost."""
     values = {
         column: tuple(row["values"][column.title])

@@ -37,8 +37,6 @@ from foretune.reports.run_tables import (
 
 _MOST_BARS = 24
 _MOST_FINDINGS = 12
-_NAMES = ("configuration", "setting", "machine")
-"""Columns of the joined table that hold no numbers."""
 
 
 def report_page(
@@ -187,7 +185,7 @@ def _joined(views: Sequence[JoinedView]) -> Markup | None:
     parts: list[Content] = []
     for view in views:
         head, *rows = view.table()
-        columns = [TableColumn(name) if name in _NAMES else numeric(name) for name in head]
+        columns = [TableColumn(head[0]), *map(numeric, head[1:])]
         parts += [tag("h3", view.title)] if len(views) > 1 else []
         parts.append(data_table(view.title, columns, [Rows([TableRow(row) for row in rows])]))
     title = views[0].title if len(views) == 1 else "Configurations of the studies"

@@ -134,8 +134,8 @@ def write_joined(view: JoinedView, folder: Path) -> DrawnFigure:
 
 def _against_cost(view: JoinedView) -> Any:
     """A panel for each quality, a point for each configuration."""
-    qualities = [one for one in view.columns if one.protocol == "equal-time" and one.title != COST]
-    across = next(one for wanted in _ACROSS for one in view.columns if (one.protocol, one.title) == wanted)
+    qualities = [one for one in view.quantities if one.protocol == "equal-time" and one.title != COST]
+    across = next(one for wanted in _ACROSS for one in view.quantities if (one.protocol, one.title) == wanted)
     figure, places = new_figure(len(qualities), f"Quality at equal time against {across.title.partition(', ')[0]}")
     for place, quality in zip(places, qualities, strict=False):
         for number, row in enumerate(row for row in view.rows if {quality, across} <= row.values.keys()):

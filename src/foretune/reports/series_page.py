@@ -56,7 +56,7 @@ def series_page(answer: SeriesAnswer) -> str:
     summary = tag(
         "section",
         tag("h2", "Answer"),
-        tag("p", " ".join(answer.conclusion) or NO_RUN, class_="answer-text"),
+        [tag("p", sentence, class_="answer-text") for sentence in answer.conclusion or (NO_RUN,)],
         tag("ul", (_answered(part) for part in answer.parts), class_="answer"),
     )
     joined = [] if answer.joined is None else tag("section", tag("h2", answer.joined.title), _figure(answer.joined))
@@ -112,7 +112,8 @@ def _class(figure: DrawnFigure, place: int) -> str | None:
 def series_markdown(answer: SeriesAnswer) -> str:
     """The same as text, with links to the figures."""
     lines = [f"# {escaped(answer.question)}", "", f"Measured on {escaped(answer.machine)}: `{answer.command}`", ""]
-    lines += [f"**{escaped(' '.join(answer.conclusion) or NO_RUN)}**", ""]
+    for sentence in answer.conclusion or (NO_RUN,):
+        lines += [f"**{escaped(sentence)}**", ""]
     lines += [f"- **{escaped(part.title)}** {escaped(' '.join(part.sentences))}" for part in answer.parts]
     if answer.joined is not None:
         lines += ["", f"## {escaped(answer.joined.title)}", "", *_markdown_figure(answer.joined)]
