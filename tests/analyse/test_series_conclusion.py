@@ -77,8 +77,10 @@ def test_nothing_is_claimed_from_fewer_than_three_seeds(num_pairs: int, said: st
     )  # fmt: skip
     assert concluded(speed) == (
         f"Speed ({said}, no claim): two trained fastest, 1.8 times as fast as one.",
-        f"Cost ({said}, no claim): the same steps cost $0.90 on two and $1.0 on one; on average two for time and money, "
-        "which is not shown.",
+        (
+            f"Cost ({said}, no claim): the same steps cost $0.90 on two and $1.0 on one; "
+            "on average two for time and money, which is not shown."
+        ),
     )
     shown = study({"training, samples/s": {"one": 10.0, "two": 20.0}}, {"training, samples/s": "better"})
     assert concluded(speed, shown)[0] == (
@@ -117,7 +119,9 @@ def test_forecasts_name_the_fastest_and_the_cheapest() -> None:
 
     rows = (planned("h100", 4, 20.0, 12.0), planned("l4", 1, 1.0, 0.36), planned("own-cpu", 1, 50.0, None))
     assert concluded(study({"ssim": {"one": 1.0}}, {}), forecasts=rows) == (
-        "Cost: forecast for flux.1-schnell: lora on 4 x h100 is fastest with 20 samples/s (5 on each of 4 devices) at "
-        "$0.17 for 1,000 samples, lora on l4 is cheapest with 1 samples/s at $0.10 for 1,000 samples.",
+        (
+            "Cost: forecast for flux.1-schnell: lora on 4 x h100 is fastest with 20 samples/s (5 on each of 4 "
+            "devices) at $0.17 for 1,000 samples, lora on l4 is cheapest with 1 samples/s at $0.10 for 1,000 samples."
+        ),
     )
     assert concluded(study({"ssim": {"one": 1.0}}, {}), forecasts=rows[:1])[0].endswith("and none is cheaper.")

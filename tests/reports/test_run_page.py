@@ -153,6 +153,8 @@ def test_configurations_of_a_study_have_its_names_and_their_machines(tmp_path: P
         "cluster-gpu (equal-steps)", "cluster-gpu (equal-time)", "laptop (equal-steps)", "laptop (equal-time)",
     ]  # fmt: skip
     assert report.prices == ("$1 an hour, as its study says",)
+    for protocol in ("equal-time", "equal-steps"):
+        (tmp_path / protocol / "study.json").write_text("{}", encoding="utf-8")
     joined = joined_views(stored_studies([tmp_path]).studies)
     page = Page(report_page(report, joined=joined))
     assert "2 cores of a laptop's processor" in page.root.find("section", id="configurations")[0].text
