@@ -125,3 +125,8 @@ def test_forecasts_name_the_fastest_and_the_cheapest() -> None:
         ),
     )
     assert concluded(study({"ssim": {"one": 1.0}}, {}), forecasts=rows[:1])[0].endswith("and none is cheaper.")
+
+
+def test_where_nothing_has_finished_there_is_no_answer() -> None:
+    nothing: dict[str, Any] = {"protocol": "speed", "rows": [], "comparisons": [], "axes": [], "findings": []}
+    assert concluded(nothing) == ("No answer: no two configurations have finished.",)

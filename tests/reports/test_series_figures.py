@@ -120,7 +120,7 @@ def test_efficiency_is_drawn_over_the_number_of_devices(tmp_path: Path) -> None:
         ("measured here", "1", 100.0), ("measured here", "2", 80.0),
         (forecast, "1", 100.0), (forecast, "2", 100.0), (forecast, "4", 75.0),
     ]  # fmt: skip
-    assert drawn.table.rows[-1] == ("4", "–", "75")
+    assert drawn.table.rows == (("b-8", "1", "100", "100"), ("b-8", "2", "80", "100"), ("b-8", "4", "–", "75"))
 
 
 def test_what_was_not_measured_is_said() -> None:

@@ -17,7 +17,9 @@ _VERBS = {
 }  # fmt: skip
 _NAMES = {PEAK_MEMORY: "peak memory", COST: "cost of the same steps"}
 _MOST_NAMED = 3
-_SAMPLES = 1000
+_SAMPLES, _MANY_SAMPLES = 1000, 1_000_000
+"""For which a price is named; for many where so few cost less than a cent."""
+_CENT = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +49,11 @@ def conclusion(parts: Sequence[ConcludedPart]) -> tuple[str, ...]:
     """Up to three sentences. Nothing is claimed of what has fewer than three seeds."""
     found = {
         "Speed": [clause for part in parts for clause in _speed(part.study)],
-        "Quality and memory": [clause for part in parts for clause in _quality(part.study)],
+        "Quality and memory": list(_quality([part.study for part in parts])),
         "Cost": [*(clause for part in parts for clause in _costs(part.study)), *_forecasts(parts)],
     }
-    return tuple(_sentence(name, clauses) for name, clauses in found.items() if clauses)
+    sentences = tuple(_sentence(name, clauses) for name, clauses in found.items() if clauses)
+    return sentences or ("No answer: no two configurations have finished.",)
 
 
 def _sentence(name: str, clauses: Sequence[_Clause]) -> str:
@@ -82,17 +85,21 @@ def _speed(study: Mapping[str, Any]) -> Iterator[_Clause]:
     yield from (_Clause(one["sentence"].rstrip(".")) for one in study["findings"] if BREAK_EVEN in one["sentence"])
 
 
-def _quality(study: Mapping[str, Any]) -> Iterator[_Clause]:
-    """Things with the same outcome are named together."""
-    if study["protocol"] == "inference":
-        yield from _likeness(study)
-    found: dict[tuple[str, int], list[str]] = {}
-    for title in dict.fromkeys(one["title"] for one in study["comparisons"]):
-        if title not in (*_VERBS, STEPS_MADE, COST):
-            key = _over_settings(study, title), _num_seeds(study, title)
-            found.setdefault(key, []).append(_name(title))
-    for (text, num_seeds), names in found.items():
-        yield _Clause(f"{_joined(names, 'and')}: {text}", num_seeds)
+def _quality(studies: Sequence[Mapping[str, Any]]) -> Iterator[_Clause]:
+    """Things with the same outcome are named together, and so are outcomes of the same thing in several studies."""
+    by_subject: dict[tuple[str, int], list[str]] = {}
+    for study in studies:
+        if study["protocol"] == "inference":
+            yield from _likeness(study)
+        found: dict[tuple[str, int], list[str]] = {}
+        for title in dict.fromkeys(one["title"] for one in study["comparisons"]):
+            if title not in (*_VERBS, STEPS_MADE, COST):
+                key = _over_settings(study, title), _num_seeds(study, title)
+                found.setdefault(key, []).append(_name(title))
+        for (text, num_seeds), names in found.items():
+            by_subject.setdefault((_joined(names, "and"), num_seeds), []).append(text)
+    for (subject, num_seeds), texts in by_subject.items():
+        yield _Clause(f"{subject}: {', '.join(texts)}", num_seeds)
 
 
 def _likeness(study: Mapping[str, Any]) -> Iterator[_Clause]:
@@ -158,11 +165,11 @@ def _by_means(study: Mapping[str, Any], title: str, setting: str) -> str:
     ]
     if len(close) > 1:
         within = f"within {SMALLEST_DIFFERENCE:.0%} of each other".replace("%", " %")
-        return f"all {within}" if len(close) == len(values) else f"{_names(close)} ahead, {within}"
+        return f"{_names(close)} {within}" if len(close) == len(values) else f"{_names(close)} ahead, {within}"
     if title in _VERBS:
         last = min(values, key=values.__getitem__)
         return f"{best} {_past(title)} fastest, {plain_number(values[best] / values[last])} times as fast as {last}"
-    return f"{best} was best"
+    return f"{best} needed least" if title == PEAK_MEMORY else f"{best} was best"
 
 
 def _costs(study: Mapping[str, Any]) -> Iterator[_Clause]:
@@ -202,20 +209,18 @@ def _forecasts(parts: Sequence[ConcludedPart]) -> Iterator[_Clause]:
         if not rows:
             continue
         fast = max(rows, key=lambda row: row["values"][SAMPLE_RATE][0])
-        cheap = min(rows, key=_usd_of_samples)
-        told = f"forecast for {model}: {_place(fast)} is fastest with {rate_words(fast)} at {_price(fast)}"
-        if _price(cheap) == _price(fast):
+        cheap = min(rows, key=lambda row: _usd_of_samples(row, 1))
+        num_samples = _SAMPLES if _usd_of_samples(cheap, _SAMPLES) >= _CENT else _MANY_SAMPLES
+        prices = [f"{_usd(_usd_of_samples(row, num_samples))} for {num_samples:,} samples" for row in (fast, cheap)]
+        told = f"forecast for {model}: {_place(fast)} is fastest with {rate_words(fast)} at {prices[0]}"
+        if prices[0] == prices[1]:
             yield _Clause(f"{told}, and none is cheaper")
         else:
-            yield _Clause(f"{told}, {_place(cheap)} is cheapest with {rate_words(cheap)} at {_price(cheap)}")
+            yield _Clause(f"{told}, {_place(cheap)} is cheapest with {rate_words(cheap)} at {prices[1]}")
 
 
-def _usd_of_samples(row: Mapping[str, Any]) -> float:
-    return float(row["usd_per_hour"] / row["values"][SAMPLE_RATE][0] / 3600 * _SAMPLES)
-
-
-def _price(row: Mapping[str, Any]) -> str:
-    return f"{_usd(_usd_of_samples(row))} for {_SAMPLES:,} samples"
+def _usd_of_samples(row: Mapping[str, Any], num_samples: int) -> float:
+    return float(row["usd_per_hour"] / row["values"][SAMPLE_RATE][0] / 3600 * num_samples)
 
 
 def _place(row: Mapping[str, Any]) -> str:

@@ -90,13 +90,12 @@ def _series(path: Path, size: SeriesSize, refused: dict[str, bool], **choices: A
             raise UserError(f"{option} goes with a single study. {path.name} is a series of studies.")
     from foretune.api.study_series import study_series
     from foretune.cli.progress import ProgressObserver
-    from foretune.reports.series_page import NO_RUN
 
     with _ended_by_schedulers(), ProgressObserver() as observer:
         found = study_series(path, size=size, observer=observer, **choices)
     typer.echo("")
     typer.secho(found.answer.question, bold=True)
-    for sentence in found.answer.conclusion or (NO_RUN,):
+    for sentence in found.answer.conclusion:
         typer.echo(f"  {sentence}")
     for part in found.answer.parts:
         typer.echo("")

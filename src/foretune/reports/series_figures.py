@@ -27,6 +27,7 @@ from foretune.reports.series_numbers import (
     curves_numbers,
     curves_table,
     efficiency_panels,
+    efficiency_table,
     numbers_of,
     operators_numbers,
     operators_table,
@@ -40,6 +41,8 @@ _PANEL_INCHES = (4.8, 3.5)
 _WIDTH = 0.8
 _LONGEST_NAME = 14
 _FEWEST_ON_A_LINE = 3
+_DEVICES = "devices"
+"""What differs in figures of efficiency, which are lines even from one device to two."""
 _MOST_ON_A_LINEAR_AXIS = 8
 """More times the smallest number than this needs an axis with a logarithmic scale."""
 _ACROSS = (("equal-time", COST), ("equal-steps", COST), ("equal-steps", RUN_TIME))
@@ -79,8 +82,8 @@ def write_figure(name: str, figure: SeriesFigure, part: PartResults, folder: Pat
     elif figure.kind == "efficiency":
         panels = efficiency_panels(part)
         counts = {point.configuration: float(point.configuration) for panel in panels for point in panel.points}
-        paths = save_figure(lambda: _drawn(panels, figure.title, counts, "devices"), folder, name, what)
-        table, numbers = table_of(panels, ("configuration", "devices")), numbers_of(panels)
+        paths = save_figure(lambda: _drawn(panels, figure.title, counts, _DEVICES), folder, name, what)
+        table, numbers = efficiency_table(panels), numbers_of(panels)
     else:
         panels = [panel for shown in figure.show for panel in panels_of(shown, part, per_device=figure.per_device)]
         at, varied = part.at, part.study.get("varied")
@@ -191,11 +194,13 @@ def _drawn(
             if not panel.points:
                 _say(place, panel.missing or "not measured")
                 continue
-            if at and len({at.get(point.configuration) for point in panel.points}) >= _FEWEST_ON_A_LINE:
+            num_places = len({at.get(point.configuration) for point in panel.points}) if at else 0
+            if at and (num_places >= _FEWEST_ON_A_LINE or varied == _DEVICES):
                 _lines(place, panel, at, str(varied))
             else:
                 _bars(place, panel)
             place.set_ylim(bottom=0)
+            place.set_ylim(top=max(place.get_ylim()[1], 1.08 * max(point.value for point in panel.points)))
             plain(place)
             if panel.missing is not None:
                 place.set_xlabel(textwrap.shorten(panel.missing, 90), fontsize=8)

@@ -1,5 +1,6 @@
 """The numbers of a series' figures: what was measured beside what is forecast, as points, tables and rows of a file."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -151,6 +152,28 @@ def efficiency_panels(part: PartResults) -> list[Panel]:
     return panels or [Panel(title="measured here", axis="efficiency, %", points=(), missing="measured on one device")]
 
 
+def efficiency_table(panels: Sequence[Panel]) -> FigureTable:
+    """A row for each configuration and number of devices."""
+    names = list(dict.fromkeys(point.setting for panel in reversed(panels) for point in panel.points))
+    counts = sorted({int(point.configuration) for panel in panels for point in panel.points})
+    rows = []
+    for name, count in itertools.product(names, counts):
+        found = [
+            next((p for p in panel.points if (p.setting, p.configuration) == (name, str(count))), None)
+            for panel in panels
+        ]
+        if any(found):
+            rows.append((name, str(count), *(_percent(point) for point in found)))
+    return FigureTable(head=("configuration", "devices", *(f"{p.axis}, {p.title}" for p in panels)), rows=tuple(rows))
+
+
+def _percent(point: Point | None) -> str:
+    if point is None:
+        return "–"
+    interval = "" if point.low is None or point.high is None else f" ({point.low:.0f} to {point.high:.0f})"
+    return f"{point.value:.0f}{interval}"
+
+
 def best_batch_panels(part: PartResults, *, per_device: bool = False) -> Iterator[Panel]:
     for panel in panels_of(SAMPLE_RATE, part, per_device=per_device):
         points = []
@@ -242,8 +265,8 @@ def curves_table(study: Mapping[str, Any]) -> FigureTable:
     return FigureTable(head=("configuration", "loss", "last step", "value"), rows=tuple(rows))
 
 
-def table_of(panels: Sequence[Panel], names: tuple[str, str] = ("setting", "configuration")) -> FigureTable:
-    """A row for each configuration and setting, a column for each panel. `names`: what these two are called."""
+def table_of(panels: Sequence[Panel]) -> FigureTable:
+    """A row for each configuration and setting, a column for each panel."""
     places = list(dict.fromkeys((point.setting, point.configuration) for panel in panels for point in panel.points))
     has_settings = len({setting for setting, _ in places}) > 1
     num_devices = len({panel.title for panel in panels})
@@ -255,7 +278,7 @@ def table_of(panels: Sequence[Panel], names: tuple[str, str] = ("setting", "conf
             found = [p for p in panel.points if (p.setting, p.configuration) == (setting, configuration)]
             cells.append(measured_text(found[0].value, found[0].low, found[0].high, "") if found else "–")
         rows.append(tuple(cells))
-    return FigureTable(head=(*(names if has_settings else names[1:]), *heads), rows=tuple(rows))
+    return FigureTable(head=(*(["setting"] if has_settings else []), "configuration", *heads), rows=tuple(rows))
 
 
 def numbers_of(panels: Sequence[Panel]) -> list[Sequence[object]]:

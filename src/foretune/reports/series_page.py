@@ -10,8 +10,6 @@ from foretune.reports.page import document, scrolled
 from foretune.reports.run_markdown import escaped, markdown_table
 from foretune.reports.series_figures import DrawnFigure
 
-NO_RUN = "No answer: no run has finished."
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartAnswer:
@@ -56,7 +54,7 @@ def series_page(answer: SeriesAnswer) -> str:
     summary = tag(
         "section",
         tag("h2", "Answer"),
-        [tag("p", sentence, class_="answer-text") for sentence in answer.conclusion or (NO_RUN,)],
+        [tag("p", sentence, class_="answer-text") for sentence in answer.conclusion],
         tag("ul", (_answered(part) for part in answer.parts), class_="answer"),
     )
     joined = [] if answer.joined is None else tag("section", tag("h2", answer.joined.title), _figure(answer.joined))
@@ -112,7 +110,7 @@ def _class(figure: DrawnFigure, place: int) -> str | None:
 def series_markdown(answer: SeriesAnswer) -> str:
     """The same as text, with links to the figures."""
     lines = [f"# {escaped(answer.question)}", "", f"Measured on {escaped(answer.machine)}: `{answer.command}`", ""]
-    for sentence in answer.conclusion or (NO_RUN,):
+    for sentence in answer.conclusion:
         lines += [f"**{escaped(sentence)}**", ""]
     lines += [f"- **{escaped(part.title)}** {escaped(' '.join(part.sentences))}" for part in answer.parts]
     if answer.joined is not None:
