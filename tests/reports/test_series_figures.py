@@ -127,3 +127,18 @@ def test_what_was_not_measured_is_said() -> None:
     (panel,) = panels_of("psnr", results(measured({("a", "one"): 1.0})))
     assert panel.points == ()
     assert panel.missing == "nothing was measured"
+
+
+def test_a_name_has_one_colour_in_all_panels(tmp_path: Path) -> None:
+    """Also where a panel lacks the first of them."""
+    pytest.importorskip("matplotlib")
+    study = measured({("b-8", "one"): 10.0, ("b-8", "two"): 16.0})
+    for row, num in zip(study["rows"], (1, 2), strict=True):
+        row["num_devices"] = num
+    forecasts = [{**planned(name, 9.0 * num), "num_devices": num} for name in ("b-1", "b-8") for num in (1, 2)]
+    figure = SeriesFigure(part="speed", title="Efficiency", kind="efficiency")
+    picture = write_figure("efficiency", figure, results(study, *forecasts), tmp_path).files[0].read_text("utf-8")
+    lines = [line for line in picture.splitlines() if "stroke-width: 1.4" in line]
+    colours = [line.partition("stroke: ")[2].partition(";")[0] for line in lines]
+    # measured b-8; forecast b-1, b-8; the legend.
+    assert colours[0] == colours[2] != colours[1]

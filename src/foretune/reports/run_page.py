@@ -10,7 +10,7 @@ from foretune.analyse.run_numbers import CONFIDENCE, HELD_OUT_LOSS, TIME
 from foretune.analyse.run_report import RunReport, RunTask
 from foretune.core.units import share_text
 from foretune.core.values import Finding
-from foretune.reports.data_tables import Rows, TableColumn, TableRow, data_table, numeric
+from foretune.reports.data_tables import Rows, TableCell, TableColumn, TableRow, data_table, numeric
 from foretune.reports.markup import Content, Markup, join, tag
 from foretune.reports.page import document, swatch
 from foretune.reports.pictures import PictureBudget
@@ -187,7 +187,9 @@ def _joined(views: Sequence[JoinedView]) -> Markup | None:
         head, *rows = view.table()
         columns = [TableColumn(head[0]), *map(numeric, head[1:])]
         parts += [tag("h3", view.title)] if len(views) > 1 else []
-        parts.append(data_table(view.title, columns, [Rows([TableRow(row) for row in rows])]))
+        # The names of machines are words above numbers.
+        machines = [rows[0][0], *(TableCell(name, class_="words") for name in rows[0][1:])]
+        parts.append(data_table(view.title, columns, [Rows([TableRow(machines), *map(TableRow, rows[1:])])]))
     title = views[0].title if len(views) == 1 else "Configurations of the studies"
     words = "Means over seeds; in brackets the 95 % interval of the mean, from three seeds on."
     return _section("joined", title, tag("p", words, class_="lead"), *parts)

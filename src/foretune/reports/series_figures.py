@@ -131,7 +131,11 @@ def write_joined(view: JoinedView, folder: Path) -> DrawnFigure:
     write_text(file, _csv([head, *numbers]))
     first, *others = (tuple(row) for row in view.table())
     return DrawnFigure(
-        name=name, title=title, part="", files=(*paths, file), table=FigureTable(head=first, rows=tuple(others))
+        name=name,
+        title=title,
+        part="",
+        files=(*paths, file),
+        table=FigureTable(head=first, rows=tuple(others), num_text_rows=1),
     )
 
 
@@ -185,6 +189,9 @@ def _drawn(
     figure.suptitle(title, color=INK, fontsize=11, fontweight="bold")
     drawn = figure.subplots(num_rows, num_columns, squeeze=False)
     named: list[Any] = []
+    # One colour for one name in all panels, although a panel may lack some.
+    settings = list(dict.fromkeys(point.setting for panel in reversed(panels) for point in panel.points))
+    names = list(dict.fromkeys(point.configuration for panel in reversed(panels) for point in panel.points))
     for places, (axis, same) in zip(drawn, by_axis.items(), strict=True):
         for place in places[len(same) :]:
             place.set_visible(False)
@@ -196,18 +203,18 @@ def _drawn(
                 continue
             num_places = len({at.get(point.configuration) for point in panel.points}) if at else 0
             if at and (num_places >= _FEWEST_ON_A_LINE or varied == _DEVICES):
-                _lines(place, panel, at, str(varied))
+                _lines(place, panel, at, str(varied), settings)
             else:
-                _bars(place, panel)
+                _bars(place, panel, names)
             place.set_ylim(bottom=0)
             place.set_ylim(top=max(place.get_ylim()[1], 1.08 * max(point.value for point in panel.points)))
             plain(place)
             if panel.missing is not None:
                 place.set_xlabel(textwrap.shorten(panel.missing, 90), fontsize=8)
             named.append(place)
-    legends = [place for place in named if len(place.get_legend_handles_labels()[1]) > 1]
-    if legends:
-        name_below(figure, legends[0])
+    legend = max(named, key=lambda place: len(place.get_legend_handles_labels()[1]), default=None)
+    if legend is not None and len(legend.get_legend_handles_labels()[1]) > 1:
+        name_below(figure, legend)
     return figure
 
 
@@ -216,7 +223,7 @@ def _say(place: Any, text: str) -> None:
     place.text(0.5, 0.5, textwrap.fill(text, 44), ha="center", va="center", fontsize=8.5, color=INK)
 
 
-def _bars(place: Any, panel: Panel) -> None:
+def _bars(place: Any, panel: Panel, every: Sequence[str]) -> None:
     """Groups by setting, a bar for each configuration; with one setting the bars have their own names."""
     settings = list(dict.fromkeys(point.setting for point in panel.points))
     names = list(dict.fromkeys(point.configuration for point in panel.points))
@@ -224,7 +231,7 @@ def _bars(place: Any, panel: Panel) -> None:
     width = _WIDTH / len(names) if is_grouped else 0.62
     for number, name in enumerate(names):
         points = [point for point in panel.points if point.configuration == name]
-        colour = COLOURS[number % len(COLOURS)] if is_grouped else COLOURS[0]
+        colour = COLOURS[every.index(name) % len(COLOURS)] if is_grouped else COLOURS[0]
         if is_grouped:
             xs = [settings.index(point.setting) + _WIDTH * ((number + 0.5) / len(names) - 0.5) for point in points]
         else:
@@ -250,12 +257,12 @@ def _bars(place: Any, panel: Panel) -> None:
     place.margins(y=0.18)
 
 
-def _lines(place: Any, panel: Panel, at: Mapping[str, float], varied: str) -> None:
+def _lines(place: Any, panel: Panel, at: Mapping[str, float], varied: str, every: Sequence[str]) -> None:
     """A line over the numbers in which configurations differ, for each setting."""
-    for number, setting in enumerate(dict.fromkeys(point.setting for point in panel.points)):
+    for setting in dict.fromkeys(point.setting for point in panel.points):
         points = sorted((p for p in panel.points if p.setting == setting), key=lambda point: at[point.configuration])
         xs = [at[point.configuration] for point in points]
-        colour = COLOURS[number % len(COLOURS)]
+        colour = COLOURS[every.index(setting) % len(COLOURS)]
         place.plot(
             xs, [point.value for point in points], "o-", color=colour, linewidth=1.4, markersize=4, label=setting
         )

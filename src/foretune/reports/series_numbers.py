@@ -46,6 +46,8 @@ class FigureTable:
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    num_text_rows: int = 0
+    """The first rows hold words, whatever is below them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,10 +83,11 @@ def _part(part: PartAnswer) -> Markup:
 
 def _figure(figure: DrawnFigure) -> Markup:
     picture = base64.b64encode(figure.files[0].read_bytes()).decode("ascii")
+    words = figure.table.num_text_rows
     made = tag(
         "table",
         tag("thead", _row(figure, figure.table.head, "th")),
-        tag("tbody", (_row(figure, row, "td") for row in figure.table.rows)),
+        tag("tbody", (_row(figure, row, "td", has_words=place < words) for place, row in enumerate(figure.table.rows))),
     )
     names = ", ".join(f"figures/{file.name}" for file in figure.files)
     return tag(
@@ -97,13 +98,15 @@ def _figure(figure: DrawnFigure) -> Markup:
     )
 
 
-def _row(figure: DrawnFigure, row: Sequence[str], name: str) -> Markup:
-    return tag("tr", (tag(name, cell, class_=_class(figure, place)) for place, cell in enumerate(row)))
+def _row(figure: DrawnFigure, row: Sequence[str], name: str, *, has_words: bool = False) -> Markup:
+    return tag(
+        "tr", (tag(name, cell, class_=None if has_words else _class(figure, place)) for place, cell in enumerate(row))
+    )
 
 
 def _class(figure: DrawnFigure, place: int) -> str | None:
     """Columns of numbers are aligned at their right."""
-    cells = [row[place] for row in figure.table.rows]
+    cells = [row[place] for row in figure.table.rows[figure.table.num_text_rows :]]
     return "number" if cells and all(cell[:1].isdigit() or cell in ("–", "-") for cell in cells) else None
 
 
