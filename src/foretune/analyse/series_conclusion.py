@@ -74,7 +74,7 @@ def _seeds(num: int) -> str:
 
 
 def _num_seeds(study: Mapping[str, Any], title: str) -> int:
-    return min(one["num_pairs"] for one in study["comparisons"] if one["title"] == title)
+    return int(min(one["num_pairs"] for one in study["comparisons"] if one["title"] == title))
 
 
 def _speed(study: Mapping[str, Any]) -> Iterator[_Clause]:

@@ -192,7 +192,7 @@ def summarised(
     from foretune.analyse.study_summary import STUDY_FILE, summarise_study
     from foretune.record.atomic import write_text
 
-    choices = {} if file is None else {"least_gain": file.least_gain, "prices": file.prices}
+    choices: dict[str, Any] = {} if file is None else {"least_gain": file.least_gain, "prices": file.prices}
     summary = summarise_study(directory, **choices)
     write_text(directory / STUDY_FILE, _json_of(summary))
     if plot:
