@@ -5,6 +5,7 @@ from typing import Any
 from foretune.analyse.series_answers import answers_of
 from foretune.analyse.study_comparing import BREAK_EVEN, NOT_COMPARED
 from foretune.analyse.trace_digest import OperatorTime, Shares, TraceDigest
+from foretune.choices.study_series import SeriesPublished
 
 
 def row(name: str, setting: str = "as-asked", **values: float) -> dict[str, Any]:
@@ -86,7 +87,27 @@ def test_a_forecast_names_the_fastest_and_what_does_not_fit() -> None:
     ]
     num_devices = 8
     (sentence,) = answers_of(study([], []), [planned("a", 2.0, "fits"), planned("b", 1.0, "fits")], "flux.1-dev")
-    assert sentence == "Forecast for flux.1-dev on 8 x l4: none is faster than a."
+    assert sentence == (
+        "Forecast for flux.1-dev on 8 x l4: none is faster than a with 2 samples/s (0.25 on each of 8 devices)."
+    )
+
+
+def test_a_forecast_is_compared_with_what_was_published_for_each_device() -> None:
+    place = {"device": "mi300x", "num_devices": 8, "setting": "bf16", "verdict": "fits"}
+    rows = [
+        {**place, "configuration": name, "values": {"samples/s": [rate, rate, rate]}}
+        for name, rate in (("batch-1", 13.0), ("batch-10", 69.44))
+    ]
+    published = SeriesPublished(
+        by="AMD",
+        device="mi300x",
+        setting="bf16",
+        samples_per_s_per_device={"batch-1": 2.03, "batch-10": 4.34, "x": 1.0},
+    )
+    assert answers_of(study([], []), rows, "flux.1-dev", published=published)[-1] == (
+        "Samples/s of each mi300x, forecast beside AMD: 1.62 at batch-1 where 2.03 was published (-20 %), "
+        "8.68 at batch-10 where 4.34 was published (+100 %)."
+    )
 
 
 def test_a_profile_says_where_the_time_goes() -> None:

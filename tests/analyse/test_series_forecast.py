@@ -34,8 +34,9 @@ def plan(experiment: Mapping[str, Any], device: str) -> Any:
     if kind == "wrong":
         raise UserError("there is no such method")
     time = SimpleNamespace(step_s=0.5, low_s=0.4, high_s=1.0, samples_per_s=4.0 * num_devices)
+    cost = SimpleNamespace(total_s=3600.0, low_s=1800.0, high_s=7200.0, usd_per_hour=0.8)
     return SimpleNamespace(
-        process_bytes=8 * MIB, process_low_bytes=7 * MIB, process_high_bytes=9 * MIB, world_size=num_devices,
+        cost=cost, process_bytes=8 * MIB, process_low_bytes=7 * MIB, process_high_bytes=9 * MIB, world_size=num_devices,
         verdict="does not fit" if kind == "full" else "fits", time=time, no_time=None,
     )  # fmt: skip
 
@@ -59,7 +60,11 @@ def test_each_configuration_in_each_setting() -> None:
         "training, iterations/s": (2, 1, 2.5),
         # 600 samples at 8 a second are 75 s.
         "time for 600 samples, min": (1.25, 1, 2.5),
+        # Two devices at $0.80 an hour.
+        "time of the run, s": (3600, 1800, 7200),
+        "cost of the run, $": (1.6, 0.8, 3.2),
     }
+    assert lora.usd_per_hour == 1.6
     full = row(rows, "full", "one")
     assert (full.verdict, full.missing) == ("does not fit", "does not fit")
     assert full.values == {"peak memory, MiB": (8, 7, 9)}, "what does not fit has no speed"

@@ -18,7 +18,7 @@ from foretune.analyse.study_cells import (
     STEPS_MADE,
     TRAINING_SPEED,
 )
-from foretune.analyse.study_summary import StudySummary, study_findings, summarise_study
+from foretune.analyse.study_summary import StudySummary, stored_studies, summarise_study
 from foretune.core.errors import UserError
 from foretune.record.run_directory import RunDirectory
 from tests.analyse.made_studies import make_part, make_speed_part
@@ -206,9 +206,9 @@ def test_speeds_of_steps_alone_are_ratios_of_samples_a_second(tmp_path: Path) ->
     assert rate.value == pytest.approx(4.0), "half the time for twice the samples"
     assert (rate.answer, rate.kind) == ("better", "ratio")
     assert summary.cells[0].numbers[STEP_TIME].value == pytest.approx(440.0)
-    assert "lora trains 4.00 times as many samples/s as full (4.00 to 4.00), 3 seeds." in sentences(summary)
+    assert "lora trains 4.00 times as many samples/s as full (equal in all), 3 seeds." in sentences(summary)
     assert "lora needs 701.0 MiB (698.5 to 703.5 MiB) at its peak" in sentences(summary)
-    assert "full 1,001.0 MiB (998.5 to 1,003.5 MiB): 300 MiB (300 to 300 MiB) less, 3 seeds." in sentences(summary)
+    assert "full 1,001.0 MiB (998.5 to 1,003.5 MiB): 300 MiB (equal in all) less, 3 seeds." in sentences(summary)
     assert (
         summary.held_equal == "20 optimizer steps for every run. Validation and saving are left out, on synthetic data."
     )
@@ -265,7 +265,20 @@ def test_a_study_of_an_earlier_release_keeps_its_findings(tmp_path: Path) -> Non
     folder.mkdir(parents=True)
     stored = {"format": "Study", "format_version": 1, "title": "Training time", "findings": ["batch 4 is faster"]}
     (folder / "study.json").write_text(json.dumps(stored))
-    assert [one.sentence for one in study_findings([tmp_path / "studies"])] == ["Training time: batch 4 is faster."]
+    assert [one.sentence for one in stored_studies([tmp_path / "studies"]).findings] == [
+        "Training time: batch 4 is faster."
+    ]
     (folder / "study.json").write_text(json.dumps({"format": "Study"}))
-    (finding,) = study_findings([tmp_path / "studies"])
+    (finding,) = stored_studies([tmp_path / "studies"]).findings
     assert "cannot be read" in finding.sentence
+
+
+def test_a_loss_that_training_and_evaluation_measured_is_one_thing(tmp_path: Path) -> None:
+    for place, name in enumerate(("slow", "fast")):
+        held_out = {0: 1.0, 60: 0.5}
+        make_part(tmp_path, name, 0, order=(0, place), held_out=held_out, scores={HELD_OUT_LOSS: 0.5, "psnr": 20.0})
+    summary = summarise_study(tmp_path / "hardware")
+    titles = [axis.title for axis in summary.axes]
+    assert titles.count(HELD_OUT_LOSS) == 1
+    assert "psnr" in titles
+    assert sentences(summary).count("held-out loss") == 1

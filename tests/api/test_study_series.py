@@ -72,10 +72,13 @@ def test_from_the_file_to_the_page_and_again(tmp_path: Path) -> None:
     names = {file.stem for file in first.figures.glob("*.png")}
     assert names == {"epoch", "operators", "stages", "inference"}
     page, markdown = first.page.read_text(encoding="utf-8"), (first.path / "report.md").read_text(encoding="utf-8")
-    for words in ("Which precision trains faster?", "Is bf16 faster?", "It is.", "Measured with one seed: no claim."):
+    for words in ("Which precision trains faster?", "Is bf16 faster?", "It is.", "Measured with one repeat: no claim."):
         assert words in page
         assert words.rstrip("?.") in markdown
     assert page.count("<img") == len(names)
+    (answer, *_) = first.answer.conclusion
+    assert answer.startswith("Speed (one seed, no claim): ")
+    assert page.index(answer) < page.index("It is."), "the answer stands first"
     with (first.figures / "epoch.csv").open(encoding="utf-8") as text:
         rows = list(csv.DictReader(text))
     sources = {(row["source"], row["configuration"]) for row in rows if row["quantity"].startswith("time for")}

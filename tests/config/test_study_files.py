@@ -102,6 +102,8 @@ def test_all_mistakes_are_told_at_once_with_what_was_meant(tmp_path: Path) -> No
         ({"synthetic_data": True}, "protocol equal-steps has no synthetic_data, which goes with speed"),
         ({"epoch_samples": 10}, "protocol equal-steps has no epoch_samples, which goes with speed"),
         ({"quick": {"configurations": ["three"]}}, "quick.configurations: there is no configuration three"),
+        ({"prices": {"three": 0.8}}, "prices: there is no configuration three"),
+        ({"prices": {"one": -1}}, "prices.one"),
         ({"seeds": [1, 1]}, "has a seed twice"),
         ({"configurations": {"a": {"train.seed": 1}}}, "configurations.a changes train.seed, which the study itself"),
         ({"configurations": {"../up": {}}}, "is not valid"),

@@ -136,7 +136,7 @@ def test_money(usd: float, text: str) -> None:
         (0.0004, -0.9, 0.9, "", "0.0 (-0.9 to 0.9)"),
         (3 * 2**29, None, None, "bytes", "1.5 GiB"),
         (0.4567, None, None, "", "0.46"),
-        (1.25, 1.25, 1.25, "usd", "$1.25 ($1.25 to $1.25)"),
+        (1.25, 1.25, 1.25, "usd", "$1.25 (equal in all)"),
         (None, None, None, "s", "not known"),
     ],
 )

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from foretune.analyse.joined_view import joined_views
 from foretune.analyse.run_data import gather
 from foretune.analyse.run_report import RunReport, run_report
+from foretune.analyse.study_summary import stored_studies
 from foretune.core.errors import UserError
 from foretune.core.values import Finding
 from foretune.reports.run_csv import runs_csv, safe
 from foretune.reports.run_markdown import escaped, report_markdown
 from foretune.reports.run_page import report_page
 from tests.analyse.made_runs import asked, make_run
+from tests.analyse.made_studies import make_part
 from tests.reports.pages import Page, dangers
 from tests.reports.whole_runs import ENVIRONMENT, picture, two_configurations, whole_run
 
@@ -127,12 +130,46 @@ def test_unlike_environments_are_not_mixed(tmp_path: Path) -> None:
         whole_run(tmp_path / "runs" / f"a-{seed}", seed=seed)
         whole_run(tmp_path / "runs" / f"b-{seed}", seed=seed, environment=other)
     report = run_report(gather([tmp_path / "runs"]), tmp_path)
-    assert [one.label for one in report.configurations] == ["LoRA rank 8 on another", "LoRA rank 8 on one"]
+    assert [one.label for one in report.configurations] == [
+        "LoRA rank 8 on 2 cores of another",
+        "LoRA rank 8 on 2 cores of one",
+    ]
     assert (
         "different environments: cpu: another against one"
         in (report.tasks[0].recommendation.finding.caveat or "").lower()
     )
     assert "never averaged together: cpu" in report_page(report)
+
+
+def test_configurations_of_a_study_have_its_names_and_their_machines(tmp_path: Path) -> None:
+    for place, (name, cpu) in enumerate((("laptop", "a laptop's processor"), ("cluster-gpu", "a server's"))):
+        for protocol in ("equal-time", "equal-steps"):
+            make_part(
+                tmp_path, name, 0, name=protocol, protocol=protocol, order=(0, place), pass_s=0.5,
+                environment={**ENVIRONMENT, "cpu": cpu}, about={"usd_per_hour": 1.0},
+            )  # fmt: skip
+    report = run_report(gather([tmp_path]), tmp_path)
+    assert [one.label for one in report.configurations] == [
+        "cluster-gpu (equal-steps)", "cluster-gpu (equal-time)", "laptop (equal-steps)", "laptop (equal-time)",
+    ]  # fmt: skip
+    assert report.prices == ("$1 an hour, as its study says",)
+    for protocol in ("equal-time", "equal-steps"):
+        (tmp_path / protocol / "study.json").write_text("{}", encoding="utf-8")
+    joined = joined_views(stored_studies([tmp_path]).studies)
+    page = Page(report_page(report, joined=joined))
+    assert "2 cores of a laptop's processor" in page.root.find("section", id="configurations")[0].text
+    (section,) = page.root.find("section", id="joined")
+    for words in ("Quality at equal time beside speed at equal steps", "inference, steps/s", "training, iterations/s"):
+        assert words in section.text
+    text = report_markdown(report, joined=joined)
+    assert "| inference, steps/s | 2.0 | 2.0 |" in text
+    assert "| laptop (equal-time) | 2 cores of a laptop's processor |" in text
+
+
+def test_all_findings_of_a_study_are_shown(report: RunReport) -> None:
+    findings = [Finding(sentence=f"Finding number {number}.", evidence=()) for number in range(20)]
+    page = report_page(report, findings=findings)
+    assert all(finding.sentence in page for finding in findings)
 
 
 def test_a_metric_nobody_measured_is_refused(place: Path) -> None:

@@ -84,10 +84,61 @@ def test_a_forecast_may_have_configurations_of_its_own(tmp_path: Path) -> None:
 def test_the_best_batch_is_that_with_the_highest_rate() -> None:
     study = measured({("b-1", "bf16"): 1.0, ("b-4", "bf16"): 3.0, ("b-8", "bf16"): 2.5}, {"b-1": 1, "b-4": 4, "b-8": 8})
     (row,) = best_batch_table(results(study)).rows
-    assert row[1:] == ("bf16", "1.00 (0.90 to 1.10)", "3.0 (2.7 to 3.3)", "4")
+    assert row[1:] == ("bf16", "1.00 (0.90 to 1.10)", "3.0 (2.7 to 3.3), batch 4")
+
+
+def test_speeds_of_several_devices_are_shown_for_each() -> None:
+    study = measured({("b-1", "bf16"): 1.0, ("b-4", "bf16"): 3.0}, {"b-1": 1, "b-4": 4})
+    forecasts = [{**planned(name, rate, "bf16"), "num_devices": 8} for name, rate in (("b-1", 16.0), ("b-4", 40.0))]
+    table = best_batch_table(results(study, *forecasts), per_device=True)
+    assert table.head[2:] == (
+        "samples/s of each device at micro batch 1",
+        "samples/s of each device at the best micro batch (which)",
+    )
+    assert table.rows[1][2:] == ("2.0 (1.0 to 4.0)", "5 (2 to 10), batch 4")
+    (_, total), (_, each) = (
+        tuple(panels_of(AXIS, results(study, *forecasts), per_device=one)) for one in (False, True)
+    )
+    assert [point.value for point in total.points] == [16.0, 40.0]
+    assert [point.value for point in each.points] == [2.0, 5.0]
+
+
+def test_efficiency_is_drawn_over_the_number_of_devices(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    study = measured({("b-8", "one"): 10.0, ("b-8", "two"): 16.0})
+    for row, num in zip(study["rows"], (1, 2), strict=True):
+        row["num_devices"] = num
+    forecasts = [
+        {**planned("b-8", rate), "num_devices": num, "setting": str(num)}
+        for num, rate in ((1, 9.0), (2, 18.0), (4, 27.0))
+    ]
+    figure = SeriesFigure(part="speed", title="Efficiency", kind="efficiency")
+    drawn = write_figure("efficiency", figure, results(study, *forecasts), tmp_path)
+    found = [(row["source"], row["configuration"], float(row["value"])) for row in rows_of(drawn.files[2])]
+    forecast = "forecast: sd3-medium on l4"
+    assert found == [
+        ("measured here", "1", 100.0), ("measured here", "2", 80.0),
+        (forecast, "1", 100.0), (forecast, "2", 100.0), (forecast, "4", 75.0),
+    ]  # fmt: skip
+    assert drawn.table.rows == (("b-8", "1", "100", "100"), ("b-8", "2", "80", "100"), ("b-8", "4", "–", "75"))
 
 
 def test_what_was_not_measured_is_said() -> None:
     (panel,) = panels_of("psnr", results(measured({("a", "one"): 1.0})))
     assert panel.points == ()
     assert panel.missing == "nothing was measured"
+
+
+def test_a_name_has_one_colour_in_all_panels(tmp_path: Path) -> None:
+    """Also where a panel lacks the first of them."""
+    pytest.importorskip("matplotlib")
+    study = measured({("b-8", "one"): 10.0, ("b-8", "two"): 16.0})
+    for row, num in zip(study["rows"], (1, 2), strict=True):
+        row["num_devices"] = num
+    forecasts = [{**planned(name, 9.0 * num), "num_devices": num} for name in ("b-1", "b-8") for num in (1, 2)]
+    figure = SeriesFigure(part="speed", title="Efficiency", kind="efficiency")
+    picture = write_figure("efficiency", figure, results(study, *forecasts), tmp_path).files[0].read_text("utf-8")
+    lines = [line for line in picture.splitlines() if "stroke-width: 1.4" in line]
+    colours = [line.partition("stroke: ")[2].partition(";")[0] for line in lines]
+    # measured b-8; forecast b-1, b-8; the legend.
+    assert colours[0] == colours[2] != colours[1]

@@ -9,6 +9,7 @@ from typing import Any
 from foretune.analyse.environments import INCIDENTAL_PARTS, environment_differences, named
 from foretune.analyse.run_data import RunData
 from foretune.core.values.base import content_hash
+from foretune.record.environment import machine_text
 
 # What changes neither the weights nor the speed of a step, and the seed, over which a configuration repeats.
 _NOT_A_SETTING = (
@@ -88,6 +89,15 @@ class Configuration:
     @property
     def finished(self) -> tuple[RunData, ...]:
         return tuple(run for run in self.runs if run.has_finished)
+
+    @property
+    def is_of_study(self) -> bool:
+        return any(_study_of(run) for run in self.runs)
+
+    @property
+    def machine(self) -> str:
+        """The machine it ran on, in words."""
+        return machine_text(self.environment)
 
     @property
     def environment(self) -> Mapping[str, Any]:
@@ -176,7 +186,8 @@ def environments_apart(found: Sequence[Configuration]) -> str | None:
 
 
 def _labels(settings: Mapping[str, Mapping[str, Any]], first: Mapping[str, RunData]) -> dict[str, str]:
-    """The fewest settings that tell all of them apart, in short words; then the machine, then a piece of the hash.
+    """The name in a study, else the fewest settings that tell all of them apart, in short words. Then the machine, and
+    a piece of the hash.
 
     A setting that follows from another one, such as a learning rate for each method, is not repeated in the name.
     """
@@ -193,15 +204,33 @@ def _labels(settings: Mapping[str, Mapping[str, Any]], first: Mapping[str, RunDa
         elif _num_apart(every, [*named, name]) > _num_apart(every, named):
             named.append(name)
     labels = {key: ", ".join(_words(flat, named)) or "as requested" for key, flat in settings.items()}
-    places = {key: _place(run.environment) for key, run in first.items()}
+    places = {key: machine_text(run.environment) for key, run in first.items()}
     if len(set(places.values())) > 1:
         labels = {key: f"{label} on {places[key]}" for key, label in labels.items()}
+    labels |= _study_names(first)
+    labels = _told_apart(labels, {key: _study_of(run).get("name", "") for key, run in first.items()})
+    labels = _told_apart(labels, places)
     # Same machine, another state of it: only mentioned where the settings are equal.
     states = {key: f"environment {environment_key(run.environment)[:4]}" for key, run in first.items()}
     looks = {key: ", ".join(_look(name, flat.get(name)) for name in hidden) for key, flat in settings.items()}
     for more in (looks, states, {key: key[:6] for key in labels}):
         labels = _told_apart(labels, more)
     return labels
+
+
+def _study_names(first: Mapping[str, RunData]) -> dict[str, str]:
+    """Configurations of a study have names already; with the setting where there are several."""
+    about = {key: found for key, run in first.items() if (found := _study_of(run))}
+    has_settings = len({found["setting"] for found in about.values()}) > 1
+    return {
+        key: f"{found['configuration']}, {found['setting']}" if has_settings else str(found["configuration"])
+        for key, found in about.items()
+    }
+
+
+def _study_of(run: RunData) -> Mapping[str, Any]:
+    """Which part of a study a run is; empty for any other run."""
+    return run.effective.get("study") or {}
 
 
 def _num_apart(every: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:
@@ -260,14 +289,6 @@ def _text(name: str, value: Any) -> str:
     if words is None:
         return f"{name} {shown}"
     return words.format(shown).removesuffix("s" if shown == "1" and words.startswith("{} ") else "")
-
-
-def _place(environment: Mapping[str, Any]) -> str:
-    torch = environment.get("torch") or {}
-    devices = [device.get("name", "device") for device in torch.get("devices") or ()]
-    if devices:
-        return devices[0] if len(devices) == 1 else f"{len(devices)} x {devices[0]}"
-    return str(environment.get("cpu") or environment.get("machine") or "an unknown machine")
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

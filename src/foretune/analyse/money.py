@@ -36,12 +36,20 @@ class Price:
         return self.usd_per_hour * seconds / _SECONDS_PER_HOUR * num_devices
 
 
+def run_price(run: RunData) -> Price | None:
+    """The price of a device of a run: as the study says that the run is part of, else the catalogue's."""
+    stated = (run.effective.get("study") or {}).get("usd_per_hour")
+    if stated is None:
+        return catalogue_price(run)
+    return Price(float(stated) / run.experiment.parallel.devices, "as its study says")
+
+
 def pricing(usd_per_hour: float | None) -> Callable[[RunData], Price | None]:
-    """What a device of a run costs: as the user says, else as the catalogue does."""
+    """What a device of a run costs: as the user says, else as its study or the catalogue does."""
     if usd_per_hour is not None:
         price = Price(usd_per_hour, "as given")
         return lambda run: price  # noqa: ARG005
-    return catalogue_price
+    return run_price
 
 
 def catalogue_price(run: RunData) -> Price | None:

@@ -56,6 +56,11 @@ class RunTask:
     def configurations(self) -> tuple[Configuration, ...]:
         return self.group.configurations
 
+    @property
+    def is_of_study(self) -> bool:
+        """Whether its configurations are named by a study, so that their machines stand beside their names."""
+        return any(one.is_of_study for one in self.configurations)
+
 
 @dataclass(frozen=True)
 class RunReport:

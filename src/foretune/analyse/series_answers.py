@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from foretune.analyse.device_scaling import scaling, scaling_sentences
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.ranking import FEWEST_RUNS
-from foretune.analyse.study_cells import INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, STEPS_MADE
+from foretune.analyse.study_cells import COST, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, STEPS_MADE
 from foretune.analyse.study_comparing import BREAK_EVEN, NOT_COMPARED
 from foretune.analyse.trace_digest import TraceDigest
+from foretune.choices.study_series import SeriesPublished
 from foretune.core.units import MIB, bytes_text, measured_text
 
 _HUNDRED = 100
@@ -20,6 +22,7 @@ def answers_of(
     forecasts: Sequence[Mapping[str, Any]],
     model: str,
     digests: Mapping[str, TraceDigest] | None = None,
+    published: SeriesPublished | None = None,
 ) -> list[str]:
     """Sentences about what was measured, in the order of the study's settings; then the forecast's.
 
@@ -33,7 +36,28 @@ def answers_of(
         # What the comparisons above do not say.
         findings = [text for text in findings if BREAK_EVEN in text or NOT_COMPARED in text]
     sentences += findings
-    return [*sentences, *_forecast(forecasts, model)]
+    order = list(dict.fromkeys(row["configuration"] for row in (*study["rows"], *forecasts)))
+    sentences += scaling_sentences(scaling(study, forecasts), order)
+    sentences += _forecast(forecasts, model)
+    return sentences if published is None else [*sentences, *_against(published, forecasts)]
+
+
+def _against(published: SeriesPublished, forecasts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The forecast of each device beside what was published for it."""
+    rows = {
+        row["configuration"]: row
+        for row in forecasts
+        if row["device"] == published.device and published.setting in (None, row["setting"])
+    }
+    compared = []
+    for name, rate in published.samples_per_s_per_device.items():
+        if SAMPLE_RATE in rows.get(name, {"values": {}})["values"]:
+            planned = rows[name]["values"][SAMPLE_RATE][0] / rows[name]["num_devices"]
+            off = f"{planned / rate - 1:+.0%}"
+            compared.append(f"{plain_number(planned)} at {name} where {plain_number(rate)} was published ({off})")
+    if compared:
+        told = ", ".join(compared).replace("%", " %")
+        yield f"Samples/s of each {published.device}, forecast beside {published.by}: {told}."
 
 
 def _profiled(name: str, digest: TraceDigest) -> str:
@@ -82,7 +106,8 @@ def _measured(compared: Sequence[Mapping[str, Any]], title: str, study: Mapping[
         if row["setting"] == setting and title in row["values"]
     }
     others = ", ".join(f"{one['other']} {_value(values[one['other']], title)}{_doubt(one)}" for one in compared)
-    name = "peak memory" if title == PEAK_MEMORY else title.replace("psnr", "PSNR").replace("ssim", "SSIM")
+    shown_name = {PEAK_MEMORY: "peak memory", COST: "cost of the run"}.get(title, title)
+    name = shown_name.replace("psnr", "PSNR").replace("ssim", "SSIM")
     return f"{name}: {first} {_value(values[first], title)}, {others}"
 
 
@@ -92,6 +117,8 @@ def _doubt(one: Mapping[str, Any]) -> str:
 
 
 def _value(value: float, title: str) -> str:
+    if title == COST:
+        return measured_text(value, None, None, "usd")
     return bytes_text(round(value * MIB)) if title == PEAK_MEMORY else f"{value:.4g}"
 
 
@@ -106,19 +133,29 @@ def _forecast(forecasts: Sequence[Mapping[str, Any]], model: str) -> Iterator[st
                 continue
             first, best = timed[0], max(timed, key=lambda row: row["values"][SAMPLE_RATE][0])
             place = f", {setting}" if len({row["setting"] for row in rows}) > 1 else ""
-            rate = best["values"][SAMPLE_RATE][0]
             if best is first:
-                yield f"Forecast for {model} on {where}{place}: none is faster than {first['configuration']}."
+                yield (
+                    f"Forecast for {model} on {where}{place}: none is faster than {first['configuration']} with "
+                    f"{rate_words(first)}."
+                )
             else:
-                times = rate / first["values"][SAMPLE_RATE][0]
+                times = best["values"][SAMPLE_RATE][0] / first["values"][SAMPLE_RATE][0]
                 yield (
                     f"Forecast for {model} on {where}{place}: {best['configuration']} is fastest with "
-                    f"{_plain(rate)} samples/s, {_plain(times)} times as fast as {first['configuration']}."
+                    f"{rate_words(best)}, {plain_number(times)} times as fast as {first['configuration']}."
                 )
         unfit = [_name(row, rows) for row in rows if row["verdict"] == "does not fit"]
         if unfit:
             verb = "does not fit" if len(unfit) == 1 else "do not fit"
             yield f"Forecast for {model} on {where}: {' and '.join(unfit)} {verb}."
+
+
+def rate_words(row: Mapping[str, Any]) -> str:
+    """The samples/s of a forecast; those of each device where there are several."""
+    rate, num = row["values"][SAMPLE_RATE][0], row["num_devices"]
+    return f"{plain_number(rate)} samples/s" + (
+        f" ({plain_number(rate / num)} on each of {num} devices)" if num > 1 else ""
+    )
 
 
 def devices_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -132,6 +169,6 @@ def _name(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{row['configuration']} ({row['setting']})" if has_settings else str(row["configuration"])
 
 
-def _plain(value: float) -> str:
+def plain_number(value: float) -> str:
     """Three digits, never as a power of ten."""
     return f"{value:,.0f}" if value >= _HUNDRED else f"{value:.3g}"

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from foretune.analyse.study_cells import (
+    COST,
     ITERATION_SPEED,
     PEAK_MEMORY,
+    RUN_TIME,
     SAMPLE_RATE,
     STEP_TIME,
     TRAINING_SPEED,
@@ -43,6 +45,8 @@ class ForecastRow:
     changes: dict[str, Any]
     """The keys that the configuration changes in the experiment."""
     num_devices: int = 1
+    usd_per_hour: float | None = None
+    """The catalogue's price of all these devices; None where it has none."""
     values: dict[str, Band]
     """By the title of the axis. A configuration that does not fit has a peak of memory and no speed."""
     verdict: Verdict | None = None
@@ -72,12 +76,18 @@ def forecast_rows(study: StudyFile, forecast: SeriesForecast, plan: Planner) -> 
 def _planned(plan: Plan, num_samples: int | None) -> dict[str, Any]:
     """What a plan says of its configuration."""
     memory = (plan.process_bytes / MIB, plan.process_low_bytes / MIB, plan.process_high_bytes / MIB)
-    found = {"values": {PEAK_MEMORY: memory}, "verdict": plan.verdict, "num_devices": plan.world_size}
+    found: dict[str, Any] = {"values": {PEAK_MEMORY: memory}, "verdict": plan.verdict, "num_devices": plan.world_size}
     if plan.verdict == "does not fit":
         return {**found, "missing": "does not fit"}
     if plan.time is None:
         return {**found, "missing": f"no time: {plan.no_time}"}
-    return {**found, "values": {PEAK_MEMORY: memory, **_speeds(plan.time, num_samples)}}
+    found["values"] |= _speeds(plan.time, num_samples)
+    if plan.cost is not None:
+        found["values"][RUN_TIME] = (plan.cost.total_s, plan.cost.low_s, plan.cost.high_s)
+        if plan.cost.usd_per_hour is not None:
+            found["usd_per_hour"] = usd_per_hour = plan.cost.usd_per_hour * plan.world_size
+            found["values"][COST] = tuple(usd_per_hour * end / 3600 for end in found["values"][RUN_TIME])
+    return found
 
 
 def _speeds(time: StepTime, num_samples: int | None) -> dict[str, Band]:

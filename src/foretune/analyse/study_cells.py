@@ -3,18 +3,21 @@
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from foretune.analyse.evaluations import evaluation_of
+from foretune.analyse.money import run_price
 from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.run_data import RunData, runs_in
+from foretune.analyse.run_numbers import training_s
 from foretune.core.errors import UserError
 from foretune.core.input_files import MOST_JSON_BYTES, read_json
 from foretune.core.scores import NEVER_NEGATIVE, Bounds, bounds_of, is_share
 from foretune.core.units import MIB
 from foretune.core.vocabulary import TimePhase
+from foretune.record.environment import machine_text
 from foretune.stats.bounded import bounded_mean
 from foretune.stats.break_even import start_s
 from foretune.stats.intervals import ONE_RUN, summarise_run, typical
@@ -32,6 +35,8 @@ SAMPLE_RATE = "samples/s"
 STEP_TIME = "step time, ms"
 DATA_SHARE = "share of the step spent on data"
 START = "start beyond steady steps, s"
+RUN_TIME = "time of the run, s"
+COST = "cost of the run, $"
 _CONFIDENCE = 0.95
 
 
@@ -94,6 +99,11 @@ class StudyRun:
     def seed(self) -> int:
         return int(self.about["seed"])
 
+    def priced(self, usd_per_hour: float | None) -> "StudyRun":
+        """The same with another price of its configuration."""
+        about = {**self.about, "usd_per_hour": usd_per_hour}
+        return replace(self, about=about, run=replace(self.run, effective={**self.run.effective, "study": about}))
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyCell:
@@ -111,6 +121,22 @@ class StudyCell:
     @property
     def run_ids(self) -> tuple[str, ...]:
         return tuple(part.run.run_id for part in self.parts)
+
+    @property
+    def num_devices(self) -> int | None:
+        """None where no run has finished."""
+        return self.parts[0].run.experiment.parallel.devices if self.parts else None
+
+    @property
+    def machine(self) -> str:
+        """In words; several where its runs were made on several."""
+        return "; ".join(dict.fromkeys(machine_text(part.run.environment) for part in self.parts))
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """The price of all that it uses; None where there is none."""
+        price = run_price(self.parts[0].run) if self.parts else None
+        return None if price is None else price.usd_per_hour * (self.num_devices or 1)
 
     @property
     def is_compiled(self) -> bool:
@@ -238,6 +264,16 @@ def _inference_speed(part: StudyRun) -> float | None:
     return 1 / statistics.fmean(times_s[1:] or times_s) if times_s else None
 
 
+def _run_time(part: StudyRun) -> float | None:
+    """From the first step to the end, validation and saving included."""
+    return training_s(part.run) if part.run.record is not None else None
+
+
+def _cost(part: StudyRun) -> float | None:
+    price, seconds = run_price(part.run), _run_time(part)
+    return None if price is None or seconds is None else price.usd(seconds, part.run.experiment.parallel.devices)
+
+
 def _peak_mib(part: StudyRun) -> float | None:
     measured = None if part.run.record is None else part.run.record.measured
     if measured is None:
@@ -312,4 +348,6 @@ _READERS: Mapping[str, Reader] = {
     SAMPLES_SEEN: _samples_seen,
     COUNTED: _counted,
     BEFORE: _before,
+    RUN_TIME: _run_time,
+    COST: _cost,
 }

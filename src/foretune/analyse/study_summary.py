@@ -12,12 +12,14 @@ from foretune.analyse.convergence import Convergence, Curve, convergence, conver
 from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.study_cells import (
     BEFORE,
+    COST,
     COUNTED,
     DATA_SHARE,
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
     ITERATION_SPEED,
     PEAK_MEMORY,
+    RUN_TIME,
     SAMPLE_RATE,
     SAMPLES_SEEN,
     START,
@@ -56,6 +58,7 @@ _AXES: Mapping[Protocol, tuple[CellAxis, ...]] = {
         CellAxis(SAMPLES_SEEN, higher_is_better=None, is_answer=False),
         CellAxis(COUNTED, higher_is_better=None, is_answer=False),
         CellAxis(BEFORE, higher_is_better=None, is_answer=False),
+        CellAxis(COST, higher_is_better=None, is_answer=False),
     ),
     "equal-steps": (
         CellAxis(TRAINING_SPEED, higher_is_better=True, is_answer=True),
@@ -63,6 +66,8 @@ _AXES: Mapping[Protocol, tuple[CellAxis, ...]] = {
         CellAxis(INFERENCE_SPEED, higher_is_better=True, is_answer=True),
         CellAxis(PEAK_MEMORY, higher_is_better=False, is_answer=False),
         CellAxis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
+        CellAxis(RUN_TIME, higher_is_better=None, is_answer=False),
+        CellAxis(COST, higher_is_better=False, is_answer=False),
     ),
     "speed": (
         CellAxis(SAMPLE_RATE, higher_is_better=True, is_answer=True),
@@ -115,6 +120,9 @@ class StudySummary:
                     "unfinished": list(cell.unfinished),
                     "values": {title: _plain_number(number) for title, number in cell.numbers.items()},
                     "notes": list(cell.notes),
+                    "machine": cell.machine,
+                    "num_devices": cell.num_devices,
+                    "usd_per_hour": cell.usd_per_hour,
                     **({} if self.varied is None else {"at": cell.parts[0].about["changes"][self.varied]}),
                 }
                 for cell in self.cells
@@ -127,9 +135,16 @@ class StudySummary:
         }
 
 
-def summarise_study(directory: Path, *, least_gain: float = LEAST_GAIN) -> StudySummary:
-    """Summarises every run of a study, whichever machines made them."""
+def summarise_study(
+    directory: Path, *, least_gain: float = LEAST_GAIN, prices: Mapping[str, float] | None = None
+) -> StudySummary:
+    """Summarises every run of a study, whichever machines made them.
+
+    `prices`: of configurations, as the study's file has them now; left out, as it had them when the runs were made.
+    """
     parts = read_parts(directory)
+    if prices is not None:
+        parts = [part.priced(prices.get(part.about["configuration"])) for part in parts]
     name, protocol = _one_study(parts, directory)
     cells = cells_of(parts)
     axes = _axes(protocol, cells)
@@ -157,18 +172,34 @@ def summarise_study(directory: Path, *, least_gain: float = LEAST_GAIN) -> Study
     )
 
 
-def study_findings(paths: Sequence[Path]) -> list[Finding]:
-    """The findings of every study among the folders, or that a folder is part of, from its runs."""
+@dataclass(frozen=True)
+class StoredStudies:
+    """The studies of some folders, summarised from their runs."""
+
+    findings: tuple[Finding, ...] = ()
+    studies: tuple[Mapping[str, Any], ...] = ()
+    """Each as in its study.json; those of older releases have findings alone."""
+
+
+def stored_studies(paths: Sequence[Path]) -> StoredStudies:
+    """Every study among the folders, or that a folder is part of."""
     found: list[Finding] = []
+    studies = []
     for directory in dict.fromkeys(study for path in paths for study in _studies(path.resolve(), _DEPTH)):
+        if stored := _stored_findings(directory):
+            found += stored
+            continue
         try:
-            found += _stored_findings(directory) or summarise_study(directory).findings
+            summary = summarise_study(directory)
         except UserError as error:
             # The runs are in the report all the same.
             found.append(
                 Finding(sentence=f"The study {directory.name} cannot be read.", evidence=(), caveat=str(error))
             )
-    return found
+            continue
+        found += summary.findings
+        studies.append(summary.to_mapping())
+    return StoredStudies(tuple(found), tuple(studies))
 
 
 def _studies(path: Path, depth: int) -> Iterator[Path]:
@@ -224,6 +255,8 @@ def _axes(protocol: Protocol, cells: Sequence[StudyCell]) -> tuple[CellAxis, ...
     }
     if protocol != "equal-time":
         scores = {}
+    # What the training and an evaluation both measured is one thing.
+    scores.pop(HELD_OUT_LOSS, None)
     if not any(cell.is_compiled for cell in cells):
         there.discard(START)
     first, *rest = _AXES[protocol]

@@ -12,6 +12,7 @@ from foretune.core.observer import Observer
 from foretune.core.output_files import write_file
 
 if TYPE_CHECKING:
+    from foretune.analyse.joined_view import JoinedView
     from foretune.analyse.run_report import RunReport
     from foretune.core.values import Finding
 
@@ -25,6 +26,8 @@ class Report:
 
     found: "RunReport"
     study_findings: "tuple[Finding, ...]"
+    joined: "tuple[JoinedView, ...]"
+    """Of studies among the runs: quality at equal time beside speed at equal steps."""
     title: str | None
 
     @cached_property
@@ -32,13 +35,13 @@ class Report:
         """The page: one file, no scripts, nothing from elsewhere."""
         from foretune.reports.run_page import report_page
 
-        return report_page(self.found, self.title, self.study_findings)
+        return report_page(self.found, self.title, self.study_findings, self.joined)
 
     @cached_property
     def markdown(self) -> str:
         from foretune.reports.run_markdown import report_markdown
 
-        return report_markdown(self.found, self.title, self.study_findings)
+        return report_markdown(self.found, self.title, self.study_findings, self.joined)
 
     @cached_property
     def csv(self) -> str:
@@ -87,16 +90,18 @@ def report(
         top: the first so many of these runs.
         observer: receives progress where many runs are read for the first time.
     """
+    from foretune.analyse.joined_view import joined_views
     from foretune.analyse.run_data import gather
     from foretune.analyse.run_report import run_report
-    from foretune.analyse.study_summary import study_findings
+    from foretune.analyse.study_summary import stored_studies
 
     paths = paths_of(runs)
     if where or sort is not None or top is not None:
         paths = _selected(paths, where, sort, top, observer)
     place = Path.cwd() if output is None else Path(output).parent
     found = run_report(gather(paths), place, usd_per_hour=price, quality=quality)
-    made = Report(found, tuple(study_findings(paths)), title)
+    stored = stored_studies(paths)
+    made = Report(found, stored.findings, tuple(joined_views(stored.studies)), title)
     if output is not None:
         write_file(Path(output), made.html)
     if markdown is not None:

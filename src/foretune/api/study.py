@@ -98,7 +98,7 @@ def study(
     )
     with opened_executor(executor, jobs=jobs, options=options) as opened:
         done = run_study_parts(asked, Path(studies), observer, import_once, opened)
-    return summarised(Path(studies) / asked.name, asked.file.least_gain, plot=plot, done=done)
+    return summarised(Path(studies) / asked.name, asked.file, plot=plot, done=done)
 
 
 def study_path(target: str | Path) -> Path:
@@ -186,14 +186,14 @@ def _refuse_for_folder(*, only: Sequence[str], model: str | Path | None, name: s
 
 
 def summarised(
-    directory: Path, least_gain: float | None, *, plot: bool, done: "tuple[PartDone, ...]" = ()
+    directory: Path, file: "StudyFile | None", *, plot: bool, done: "tuple[PartDone, ...]" = ()
 ) -> StudyOutcome:
-    """Writes study.json and the plot beside the runs."""
+    """Writes study.json and the plot beside the runs. `file`: of the study, where it is given."""
     from foretune.analyse.study_summary import STUDY_FILE, summarise_study
     from foretune.record.atomic import write_text
-    from foretune.stats.settling import LEAST_GAIN
 
-    summary = summarise_study(directory, least_gain=least_gain or LEAST_GAIN)
+    choices: dict[str, Any] = {} if file is None else {"least_gain": file.least_gain, "prices": file.prices}
+    summary = summarise_study(directory, **choices)
     write_text(directory / STUDY_FILE, _json_of(summary))
     if plot:
         from foretune.reports.study_plots import write_study_plots

@@ -1,7 +1,7 @@
 """A series of studies: one question, several studies, one page and one folder of figures."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -16,11 +16,13 @@ from foretune.core.observer import Observer
 from foretune.core.vocabulary import SeriesSize
 
 if TYPE_CHECKING:
+    from foretune.analyse.joined_view import JoinedView
     from foretune.analyse.run_data import RunData
     from foretune.analyse.trace_digest import TraceDigest
     from foretune.api.study import StudyOutcome
     from foretune.choices.study_series import SeriesFile
     from foretune.core.values import Plan
+    from foretune.reports.series_numbers import PartResults
     from foretune.reports.series_page import PartAnswer, SeriesAnswer
 
 PAGE, MARKDOWN, FIGURES = "report.html", "report.md", "figures"
@@ -103,7 +105,7 @@ def study_series(
                 path, (), model, part, folder, observer, import_once, is_quick=False, is_here=executor == "local"
             )
             done = run_study_parts(asked, folder, observer, import_once, opened)
-            outcome = summarised(folder / part, asked.file.least_gain, plot=False, done=done)
+            outcome = summarised(folder / part, asked.file, plot=False, done=done)
             found[part] = _Part(outcome.summary.to_mapping(), outcome)
     return _reported(series, found, folder, f"foretune study {file.stem}{_flag(size)}", observer)
 
@@ -186,15 +188,23 @@ def _written(series: "SeriesFile", part: str, folder: Path) -> Path:
 def _reported(
     series: "SeriesFile", found: Mapping[str, _Part], folder: Path, command: str, observer: Observer
 ) -> SeriesOutcome:
+    from foretune.analyse.series_conclusion import ConcludedPart, conclusion
     from foretune.record.atomic import write_text
+    from foretune.reports.series_figures import write_joined
     from foretune.reports.series_page import SeriesAnswer, series_markdown, series_page
 
     machines = dict.fromkeys(machine for part in found.values() for machine in part.machines)
+    results = {name: _results(series, name, part, folder, observer) for name, part in found.items()}
+    joined = _joined(list(results.values()))
     answer = SeriesAnswer(
         name=folder.name,
         question=series.question,
         machine="; ".join(machines) or "no machine: no run has finished",
-        parts=tuple(_answered(series, name, part, folder, observer) for name, part in found.items()),
+        conclusion=conclusion(
+            [ConcludedPart(study=one.study, forecasts=one.forecasts, model=one.model) for one in results.values()]
+        ),
+        joined=None if joined is None else write_joined(joined, folder / FIGURES),
+        parts=tuple(_answered(series, name, part, results[name], folder) for name, part in found.items()),
         command=command,
     )
     write_text(folder / PAGE, series_page(answer))
@@ -208,18 +218,36 @@ def _reported(
     return SeriesOutcome(folder, answer, problems)
 
 
-def _answered(series: "SeriesFile", name: str, part: _Part, folder: Path, observer: Observer) -> "PartAnswer":
+def _results(series: "SeriesFile", name: str, part: _Part, folder: Path, observer: Observer) -> "PartResults":
+    """The measurements of a part with the plans beside them."""
+    from foretune.reports.series_numbers import PartResults
+
+    forecast = series.forecast_of(name)
+    return PartResults(
+        study=part.study,
+        forecasts=_forecasts(series, name, folder, observer),
+        digests=_digests(part),
+        model="" if forecast is None else str(forecast.experiment.get("model")),
+    )
+
+
+def _joined(parts: "Sequence[PartResults]") -> "JoinedView | None":
+    """All machines in one table, where parts have both protocols; None where they do not."""
+    from foretune.analyse.joined_view import joined_view
+
+    planned = next((part for part in parts if part.study["protocol"] == "equal-steps"), None)
+    beside = () if planned is None else (planned.forecasts, planned.model)
+    view = joined_view([part.study for part in parts], *beside)
+    return view if view is not None and view.is_joined else None
+
+
+def _answered(series: "SeriesFile", name: str, part: _Part, results: "PartResults", folder: Path) -> "PartAnswer":
     from foretune.analyse.series_answers import answers_of
     from foretune.analyse.study_summary import FEW_SEEDS
     from foretune.reports.series_figures import write_figure
-    from foretune.reports.series_numbers import PartResults
     from foretune.reports.series_page import PartAnswer
 
-    content, forecast = series.parts[name], series.forecast_of(name)
-    forecasts = _forecasts(series, name, folder, observer)
-    model = "" if forecast is None else str(forecast.experiment.get("model"))
-    digests = _digests(part)
-    results = PartResults(study=part.study, forecasts=forecasts, digests=digests, model=model)
+    content = series.parts[name]
     figures = tuple(
         write_figure(file, figure, results, folder / FIGURES)
         for file, figure in series.figures.items()
@@ -230,7 +258,7 @@ def _answered(series: "SeriesFile", name: str, part: _Part, folder: Path, observ
         name=name,
         title=content.title,
         held_equal=part.study["held_equal"],
-        sentences=tuple(answers_of(part.study, forecasts, model, digests)),
+        sentences=tuple(answers_of(part.study, results.forecasts, results.model, results.digests, content.published)),
         authors_found=content.authors_found,
         figures=figures,
         # That nothing is claimed from fewer than three seeds is part of the sentences.

@@ -96,6 +96,8 @@ class StudyFile(Section):
     """Each configuration is run once with each. Fewer than three are no claim."""
     configurations: dict[Name, Changes] = Field(default={}, examples=[{"one-thread": {"parallel.threads": 1}}])
     """What is compared: a name and what it changes in the experiment. The first is what others are compared with."""
+    prices: dict[Name, Annotated[float, Field(ge=0)]] = Field(default={}, examples=[{"one-gpu": 0.8}])
+    """US dollars for an hour of all that a configuration uses. Left out: the catalogue's price of its devices."""
     settings: dict[Name, Changes] = Field(default={}, examples=[{"smallest": {"data.resolution": 16}}])
     """In which sizes it is compared: a name and what it changes. Left out: the experiment as it is."""
     vary: dict[str, list[Any]] = Field(default={}, examples=[{"optimizer.lr": [1e-3, 1e-4]}])
@@ -168,6 +170,8 @@ class StudyFile(Section):
                 yield f"protocol {self.protocol} has no {key}, which goes with speed"
         unknown = set(() if self.quick is None else self.quick.configurations) - self.compared.keys()
         yield from (f"quick.configurations: there is no configuration {name}" for name in sorted(unknown))
+        unpriced = sorted(self.prices.keys() - self.compared.keys())
+        yield from (f"prices: there is no configuration {name}" for name in unpriced)
         yield from (f"vary.{key} has no values" for key, values in self.vary.items() if not values)
 
     def _change_problems(self) -> Iterable[str]:

@@ -44,6 +44,19 @@ class SeriesInference(Section):
     """Side in pixels, or `416x240`. Left out: the model's own."""
 
 
+class SeriesPublished(Section):
+    """Training speeds that others measured, to be held against the forecast."""
+
+    by: str
+    """Who published them."""
+    device: str
+    """A device of the forecast."""
+    setting: Name | None = None
+    """A setting of the forecast. Left out: it has one."""
+    samples_per_s_per_device: dict[Name, float] = Field(min_length=1)
+    """By configuration of the forecast."""
+
+
 class SeriesPart(Section):
     """One study of the series."""
 
@@ -53,6 +66,8 @@ class SeriesPart(Section):
     """What the authors of the original study concluded."""
     study: dict[str, Any] | None = None
     """A study file, without what `shared` says."""
+    published: SeriesPublished | None = None
+    """Speeds of the original study, with which the forecast is compared."""
     inference: SeriesInference | None = None
     """Instead of a study: ways to sample."""
 
@@ -66,7 +81,7 @@ class SeriesPart(Section):
     """Whether the series' forecast is made for its configurations, or what differs in it."""
 
 
-FigureKind = Literal["measured", "curves", "operators", "stages", "best batch"]
+FigureKind = Literal["measured", "curves", "operators", "stages", "best batch", "efficiency"]
 
 
 class SeriesFigure(Section):
@@ -77,9 +92,11 @@ class SeriesFigure(Section):
     kind: FigureKind = "measured"
     """measured: bars, or lines where configurations differ in one number. curves: losses by step. operators: the
     longest operators of a profile. stages: the phases of a step. best batch: speed at the smallest and the best
-    batch."""
+    batch. efficiency: speed on n devices / (n x speed on one)."""
     show: tuple[str, ...] = ()
     """measured: what is drawn, by the beginning of its name: `time for`, `peak memory`, `samples/s`."""
+    per_device: bool = False
+    """measured and best batch: samples/s of each device instead of all of them."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:

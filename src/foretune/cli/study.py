@@ -93,6 +93,10 @@ def _series(path: Path, size: SeriesSize, refused: dict[str, bool], **choices: A
 
     with _ended_by_schedulers(), ProgressObserver() as observer:
         found = study_series(path, size=size, observer=observer, **choices)
+    typer.echo("")
+    typer.secho(found.answer.question, bold=True)
+    for sentence in found.answer.conclusion:
+        typer.echo(f"  {sentence}")
     for part in found.answer.parts:
         typer.echo("")
         typer.secho(part.title, bold=True)

@@ -41,6 +41,8 @@ class StudyPart:
     changes: Mapping[str, Any]
     """What the configuration changes in the experiment, by key."""
     epoch_samples: int | None = None
+    usd_per_hour: float | None = None
+    """Price of all that the configuration uses, as the file says."""
 
     @property
     def folder(self) -> Path:
@@ -63,6 +65,7 @@ class StudyPart:
             "order": list(self.order),
             "changes": dict(self.changes),
             **({} if self.epoch_samples is None else {"epoch_samples": self.epoch_samples}),
+            **({} if self.usd_per_hour is None else {"usd_per_hour": self.usd_per_hour}),
         }
 
 
@@ -168,6 +171,7 @@ def read_study(
             asked=asked,
             changes=file.compared[configuration],
             epoch_samples=file.epoch_samples,
+            usd_per_hour=file.prices.get(configuration),
         )
         warnings |= dict.fromkeys(asked.warnings)
     if found:

@@ -159,6 +159,7 @@ def _three_digits(number: float) -> str:
 
 def measured_text(value: float | None, low: float | None, high: float | None, unit: str) -> str:
     """A measured number with its interval: 12.3 s (11.9 to 12.7 s). Without an interval, two digits and no more.
+    Repeats that are all equal have no interval: 12.0 dB (equal in all).
 
     No digit is finer than a thirtieth of the interval's half width: what is beyond that is noise. An amount
     keeps one digit, so that it is not 0 beside an interval that says nothing: 5 (0 to 10,000). A difference may be 0.
@@ -174,6 +175,8 @@ def measured_text(value: float | None, low: float | None, high: float | None, un
     before, after = ("$", "") if unit == "usd" else ("", f" {name}" if name else "")
     if low is None or high is None:
         return f"{before}{texts[0]}{after}"
+    if low == high:
+        return f"{before}{texts[0]}{after} (equal in all)"
     return f"{before}{texts[0]}{after} ({before}{texts[1]} to {before}{texts[2]}{after})"
 
 

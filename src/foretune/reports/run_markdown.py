@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from foretune import __version__
+from foretune.analyse.joined_view import JoinedView
 from foretune.analyse.run_numbers import Measure
 from foretune.analyse.run_report import RunReport, RunTask
 from foretune.core.units import measured_text
@@ -16,7 +17,12 @@ from foretune.stats.intervals import Estimate
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&$])")
 
 
-def report_markdown(report: RunReport, title: str | None = None, findings: Sequence[Finding] = ()) -> str:
+def report_markdown(
+    report: RunReport,
+    title: str | None = None,
+    findings: Sequence[Finding] = (),
+    joined: Sequence[JoinedView] = (),
+) -> str:
     """Text of runs never becomes markup: what has a meaning in Markdown or HTML is escaped."""
     lines = [
         f"# {escaped(title or 'Report')}",
@@ -37,6 +43,8 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
     if findings:
         lines += ["## Findings of the study", ""]
         lines += [f"- {escaped(one.sentence)}" for one in findings] + [""]
+    for view in joined:
+        lines += [f"## {escaped(view.title)}", "", *markdown_table(view.table()), ""]
     for task in report.tasks:
         lines += [f"## Configurations of {escaped(task_title(task))}", "", *_table(task), ""]
     forecast = _forecast(report)
@@ -63,17 +71,25 @@ def report_markdown(report: RunReport, title: str | None = None, findings: Seque
     return "\n".join(lines)
 
 
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first row is the head."""
+    head, *others = (f"| {' | '.join(map(escaped, row))} |" for row in rows)
+    return [head, "|" + "---|" * len(rows[0]), *others]
+
+
 def escaped(text: str) -> str:
     """One line in which nothing is markup."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("://", ":\u200b//")
 
 
 def _table(task: RunTask) -> list[str]:
-    heads = ["", "configuration", "runs", *(measure.name for measure in task.measures), "Pareto front"]
+    machines = ["machine"] if task.is_of_study else []
+    heads = ["", "configuration", *machines, "runs", *(measure.name for measure in task.measures), "Pareto front"]
     rows = ["| " + " | ".join(escaped(head) for head in heads) + " |", "|" + "---|" * len(heads)]
     for one, where in zip(task.configurations, task.placed, strict=True):
         failed = f" of {len(one.runs)}" if len(one.finished) < len(one.runs) else ""
-        cells = [one.letter, escaped(one.label), f"{len(one.finished)}{failed}"]
+        machine = [escaped(one.machine)] if machines else []
+        cells = [one.letter, escaped(one.label), *machine, f"{len(one.finished)}{failed}"]
         cells += [_cell(measure, measure.estimate(one.finished)) for measure in task.measures]
         rows.append("| " + " | ".join([*cells, where.standing]) + " |")
     return rows

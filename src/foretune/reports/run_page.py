@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 from foretune import __version__
 from foretune.analyse.groups import environments_apart
+from foretune.analyse.joined_view import JoinedView
 from foretune.analyse.run_data import RunData
 from foretune.analyse.run_numbers import CONFIDENCE, HELD_OUT_LOSS, TIME
 from foretune.analyse.run_report import RunReport, RunTask
 from foretune.core.units import share_text
 from foretune.core.values import Finding
+from foretune.reports.data_tables import Rows, TableCell, TableColumn, TableRow, data_table, numeric
 from foretune.reports.markup import Content, Markup, join, tag
 from foretune.reports.page import document, swatch
 from foretune.reports.pictures import PictureBudget
@@ -37,8 +39,13 @@ _MOST_BARS = 24
 _MOST_FINDINGS = 12
 
 
-def report_page(report: RunReport, title: str | None = None, findings: Sequence[Finding] = ()) -> str:
-    """The whole HTML document. `findings` are those of studies that the runs belong to."""
+def report_page(
+    report: RunReport,
+    title: str | None = None,
+    findings: Sequence[Finding] = (),
+    joined: Sequence[JoinedView] = (),
+) -> str:
+    """The whole HTML document. `findings` and `joined` are those of studies that the runs belong to."""
     named = title or _title(report)
     budget = PictureBudget()
     top = (
@@ -53,7 +60,9 @@ def report_page(report: RunReport, title: str | None = None, findings: Sequence[
         ]
     )
     sections = [
-        *top,
+        *top[:1],
+        _joined(joined),
+        *top[1:],
         _setup(report),
         _front(report),
         _forecast(report),
@@ -113,7 +122,7 @@ def _result(report: RunReport, findings: Sequence[Finding]) -> Markup:
             parts.append(tag("h3", task_title(task)))
         parts += _verdict(task)
         if task.against_base:
-            parts.append(tag("ul", (_finding(one) for one in task.against_base[:_MOST_FINDINGS]), class_="findings"))
+            parts.append(tag("ul", (_finding(one) for one in task.against_base), class_="findings"))
     split = list(dict.fromkeys(t.group.length for t in report.tasks if t.group.is_split_by_length and t.group.length))
     if split:
         words = f"Trainings of different lengths are not ranked against each other: {', '.join(split)}."
@@ -166,8 +175,24 @@ def _more_runs(task: RunTask) -> list[Markup]:
 def _study_findings(findings: Sequence[Finding]) -> list[Markup]:
     if not findings:
         return []
-    listed = tag("ul", (_finding(one) for one in findings[:_MOST_FINDINGS]), class_="findings")
+    listed = tag("ul", (_finding(one) for one in findings), class_="findings")
     return [tag("h3", "Findings of the study"), listed]
+
+
+def _joined(views: Sequence[JoinedView]) -> Markup | None:
+    if not views:
+        return None
+    parts: list[Content] = []
+    for view in views:
+        head, *rows = view.table()
+        columns = [TableColumn(head[0]), *map(numeric, head[1:])]
+        parts += [tag("h3", view.title)] if len(views) > 1 else []
+        # The names of machines are words above numbers.
+        machines = [rows[0][0], *(TableCell(name, class_="words") for name in rows[0][1:])]
+        parts.append(data_table(view.title, columns, [Rows([TableRow(machines), *map(TableRow, rows[1:])])]))
+    title = views[0].title if len(views) == 1 else "Configurations of the studies"
+    words = "Means over seeds; in brackets the 95 % interval of the mean, from three seeds on."
+    return _section("joined", title, tag("p", words, class_="lead"), *parts)
 
 
 def _finding(one: Finding) -> Markup:

@@ -31,6 +31,7 @@ def configuration_table(report: RunReport, task: RunTask) -> Markup:
     has_front = len(task.configurations) > 1
     columns = [
         TableColumn("Configuration"),
+        *([TableColumn("machine")] if task.is_of_study else []),
         numeric("runs"),
         *(numeric(heading_of(m)) for m in task.measures),
         *([TableColumn("Pareto front")] if has_front else []),
@@ -43,7 +44,10 @@ def configuration_table(report: RunReport, task: RunTask) -> Markup:
         standing = where.standing + (f" by {where.beaten_by}" if where.standing == "beaten" else "")
         front = join(tag("span", f"{_STANDING[where.standing]} ", aria_hidden="true"), standing)
         marked = "chosen" if has_front and chosen is not None and chosen.key == one.key else None
-        rows.append(TableRow([lettered(report, one), count, *cells, *([front] if has_front else [])], class_=marked))
+        machine = [one.machine] if task.is_of_study else []
+        rows.append(
+            TableRow([lettered(report, one), *machine, count, *cells, *([front] if has_front else [])], class_=marked)
+        )
     return data_table("Configurations", columns, [Rows(rows)])
 
 

@@ -1,13 +1,18 @@
 """The numbers of a series' figures: what was measured beside what is forecast, as points, tables and rows of a file."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from foretune.analyse.device_scaling import scaling
 from foretune.analyse.series_answers import devices_text
-from foretune.analyse.study_cells import SAMPLE_RATE
+from foretune.analyse.study_cells import SAMPLE_RATE, TRAINING_SPEED
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.core.units import measured_text
+
+Band = tuple[float, float | None, float | None]
+"""A number with the ends of its interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,8 @@ class FigureTable:
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    num_text_rows: int = 0
+    """The first rows hold words, whatever is below them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,24 +74,23 @@ class PartResults:
         return {name: value for name, value in {**planned, **measured}.items() if value is not None}
 
 
-def panels_of(shown: str, part: PartResults) -> Iterator[Panel]:
-    """What was measured, then what is forecast for each device."""
+_OVER_ALL_DEVICES = (SAMPLE_RATE, TRAINING_SPEED)
+
+
+def panels_of(shown: str, part: PartResults, *, per_device: bool = False) -> Iterator[Panel]:
+    """What was measured, then what is forecast for each device. `per_device`: samples/s of each of several devices."""
     titles = [title for row in part.study["rows"] for title in row["values"] if title.startswith(shown)]
     if not titles:
         yield Panel(title="measured here", axis=shown, points=(), missing="nothing was measured")
         return
     title = titles[0]
-    yield Panel(title="measured here", axis=title, points=tuple(_measured(part.study, title)))
+    is_shared = per_device and title in _OVER_ALL_DEVICES
+    axis = f"{title} of each device" if is_shared else title
+    yield Panel(title="measured here", axis=axis, points=tuple(_measured(part.study, title, is_shared=is_shared)))
     for device in dict.fromkeys(row["device"] for row in part.forecasts):
         rows = [row for row in part.forecasts if row["device"] == device]
         points = tuple(
-            Point(
-                configuration=row["configuration"],
-                setting=row["setting"],
-                value=row["values"][title][0],
-                low=row["values"][title][1],
-                high=row["values"][title][2],
-            )
+            _point(row, tuple(row["values"][title]), row["num_devices"] if is_shared else 1)
             for row in rows
             if title in row["values"]
         )
@@ -93,21 +99,28 @@ def panels_of(shown: str, part: PartResults) -> Iterator[Panel]:
                 dict.fromkeys(f"{row['configuration']}: {row['missing']}" for row in rows if row["missing"])
             )
             where = devices_text(device, rows)
-            yield Panel(title=f"forecast: {part.model} on {where}", axis=title, points=points, missing=missing or None)
+            yield Panel(title=f"forecast: {part.model} on {where}", axis=axis, points=points, missing=missing or None)
 
 
-def _measured(study: Mapping[str, Any], title: str) -> Iterator[Point]:
+def _measured(study: Mapping[str, Any], title: str, *, is_shared: bool) -> Iterator[Point]:
     for row in study["rows"]:
         if title in row["values"]:
             number = row["values"][title]
-            yield Point(
-                configuration=row["configuration"],
-                setting=row["setting"],
-                value=number["value"],
-                low=number["low"],
-                high=number["high"],
-                dots=tuple(number["by_seed"].values()),
-            )
+            num = (row.get("num_devices") or 1) if is_shared else 1
+            yield _point(row, (number["value"], number["low"], number["high"]), num, tuple(number["by_seed"].values()))
+
+
+def _point(row: Mapping[str, Any], band: Band, num_devices: int, dots: tuple[float, ...] = ()) -> Point:
+    """A number of a row, divided by the number of devices."""
+    value, low, high = band
+    return Point(
+        configuration=row["configuration"],
+        setting=row["setting"],
+        value=value / num_devices,
+        low=None if low is None else low / num_devices,
+        high=None if high is None else high / num_devices,
+        dots=tuple(dot / num_devices for dot in dots),
+    )
 
 
 def stages_panel(digests: Mapping[str, TraceDigest]) -> Panel:
@@ -120,8 +133,51 @@ def stages_panel(digests: Mapping[str, TraceDigest]) -> Panel:
     return Panel(title="measured here, under the profiler", axis="ms a step", points=tuple(points))
 
 
-def best_batch_panels(part: PartResults) -> Iterator[Panel]:
-    for panel in panels_of(SAMPLE_RATE, part):
+def efficiency_panels(part: PartResults) -> list[Panel]:
+    """A line for each configuration, such as a batch size, over the number of devices."""
+    found = scaling(part.study, part.forecasts)
+    panels = []
+    for device in dict.fromkeys(point.device for point in found):
+        points = tuple(
+            Point(
+                configuration=f"{point.num_devices}",
+                setting=point.configuration,
+                value=100 * point.value,
+                low=None if point.low is None else 100 * point.low,
+                high=None if point.high is None else 100 * point.high,
+            )
+            for point in found
+            if point.device == device
+        )
+        title = "measured here" if device is None else f"forecast: {part.model} on {device}"
+        panels.append(Panel(title=title, axis="efficiency, %", points=points))
+    return panels or [Panel(title="measured here", axis="efficiency, %", points=(), missing="measured on one device")]
+
+
+def efficiency_table(panels: Sequence[Panel]) -> FigureTable:
+    """A row for each configuration and number of devices."""
+    names = list(dict.fromkeys(point.setting for panel in reversed(panels) for point in panel.points))
+    counts = sorted({int(point.configuration) for panel in panels for point in panel.points})
+    rows = []
+    for name, count in itertools.product(names, counts):
+        found = [
+            next((p for p in panel.points if (p.setting, p.configuration) == (name, str(count))), None)
+            for panel in panels
+        ]
+        if any(found):
+            rows.append((name, str(count), *(_percent(point) for point in found)))
+    return FigureTable(head=("configuration", "devices", *(f"{p.axis}, {p.title}" for p in panels)), rows=tuple(rows))
+
+
+def _percent(point: Point | None) -> str:
+    if point is None:
+        return "–"
+    interval = "" if point.low is None or point.high is None else f" ({point.low:.0f} to {point.high:.0f})"
+    return f"{point.value:.0f}{interval}"
+
+
+def best_batch_panels(part: PartResults, *, per_device: bool = False) -> Iterator[Panel]:
+    for panel in panels_of(SAMPLE_RATE, part, per_device=per_device):
         points = []
         for one, best, size in _best_batches(panel, part.at):
             points += [
@@ -162,19 +218,22 @@ def _best_batches(panel: Panel, at: Mapping[str, float]) -> Iterator[tuple[Point
             yield min(points, key=lambda point: at[point.configuration]), best, at[best.configuration]
 
 
-def best_batch_table(part: PartResults) -> FigureTable:
+def best_batch_table(part: PartResults, *, per_device: bool = False) -> FigureTable:
+    """A row for each setting, such as a precision: speed at the smallest and at the best micro batch, with its size."""
+    panels = list(panels_of(SAMPLE_RATE, part, per_device=per_device))
+    found = [(panel, *entry) for panel in panels for entry in _best_batches(panel, part.at)]
     rows = [
         (
             panel.title,
             one.setting,
             measured_text(one.value, one.low, one.high, ""),
-            measured_text(best.value, best.low, best.high, ""),
-            f"{size:g}",
+            f"{measured_text(best.value, best.low, best.high, '')}, batch {size:g}",
         )
-        for panel in panels_of(SAMPLE_RATE, part)
-        for one, best, size in _best_batches(panel, part.at)
+        for panel, one, best, size in found
     ]
-    head = ("", "setting", "samples/s at the smallest batch", "samples/s at the best batch", "best batch")
+    sizes = {part.at[one.configuration] for _, one, _, _ in found}
+    smallest = f"micro batch {sizes.pop():g}" if len(sizes) == 1 else "the smallest micro batch"
+    head = ("", "setting", f"{panels[0].axis} at {smallest}", f"{panels[0].axis} at the best micro batch (which)")
     return FigureTable(head=head, rows=tuple(rows))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from foretune import __version__
 from foretune.reports.markup import Markup, tag
 from foretune.reports.page import document, scrolled
-from foretune.reports.run_markdown import escaped
+from foretune.reports.run_markdown import escaped, markdown_table
 from foretune.reports.series_figures import DrawnFigure
 
 
@@ -34,6 +34,10 @@ class SeriesAnswer:
     question: str
     machine: str
     """Where it was measured."""
+    conclusion: tuple[str, ...]
+    """The answer over all parts, in up to three sentences."""
+    joined: DrawnFigure | None
+    """Quality at equal time beside speed at equal steps, where parts measured both."""
     parts: tuple[PartAnswer, ...]
     command: str
     """Which made it."""
@@ -50,9 +54,11 @@ def series_page(answer: SeriesAnswer) -> str:
     summary = tag(
         "section",
         tag("h2", "Answer"),
+        [tag("p", sentence, class_="answer-text") for sentence in answer.conclusion],
         tag("ul", (_answered(part) for part in answer.parts), class_="answer"),
     )
-    main = tag("main", header, summary, [_part(part) for part in answer.parts])
+    joined = [] if answer.joined is None else tag("section", tag("h2", answer.joined.title), _figure(answer.joined))
+    main = tag("main", header, summary, joined, [_part(part) for part in answer.parts])
     foot = tag("footer", f"Foretune {__version__}. Forecasts are for the hardware they name, which was not used here.")
     return document(answer.question, main, foot, style="series_page.css", has_pictures=True)
 
@@ -77,10 +83,11 @@ def _part(part: PartAnswer) -> Markup:
 
 def _figure(figure: DrawnFigure) -> Markup:
     picture = base64.b64encode(figure.files[0].read_bytes()).decode("ascii")
+    words = figure.table.num_text_rows
     made = tag(
         "table",
         tag("thead", _row(figure, figure.table.head, "th")),
-        tag("tbody", (_row(figure, row, "td") for row in figure.table.rows)),
+        tag("tbody", (_row(figure, row, "td", has_words=place < words) for place, row in enumerate(figure.table.rows))),
     )
     names = ", ".join(f"figures/{file.name}" for file in figure.files)
     return tag(
@@ -91,32 +98,37 @@ def _figure(figure: DrawnFigure) -> Markup:
     )
 
 
-def _row(figure: DrawnFigure, row: Sequence[str], name: str) -> Markup:
-    return tag("tr", (tag(name, cell, class_=_class(figure, place)) for place, cell in enumerate(row)))
+def _row(figure: DrawnFigure, row: Sequence[str], name: str, *, has_words: bool = False) -> Markup:
+    return tag(
+        "tr", (tag(name, cell, class_=None if has_words else _class(figure, place)) for place, cell in enumerate(row))
+    )
 
 
 def _class(figure: DrawnFigure, place: int) -> str | None:
     """Columns of numbers are aligned at their right."""
-    cells = [row[place] for row in figure.table.rows]
+    cells = [row[place] for row in figure.table.rows[figure.table.num_text_rows :]]
     return "number" if cells and all(cell[:1].isdigit() or cell in ("–", "-") for cell in cells) else None
 
 
 def series_markdown(answer: SeriesAnswer) -> str:
     """The same as text, with links to the figures."""
     lines = [f"# {escaped(answer.question)}", "", f"Measured on {escaped(answer.machine)}: `{answer.command}`", ""]
+    for sentence in answer.conclusion:
+        lines += [f"**{escaped(sentence)}**", ""]
     lines += [f"- **{escaped(part.title)}** {escaped(' '.join(part.sentences))}" for part in answer.parts]
+    if answer.joined is not None:
+        lines += ["", f"## {escaped(answer.joined.title)}", "", *_markdown_figure(answer.joined)]
     for part in answer.parts:
         lines += ["", f"## {escaped(part.title)}", "", escaped(part.held_equal), ""]
         if part.authors_found is not None:
             lines += [f"The authors found: {escaped(part.authors_found)}", ""]
         for figure in part.figures:
-            lines += [f"![{escaped(figure.title)}](figures/{figure.name}.png)", "", *_rows(figure), ""]
+            lines += _markdown_figure(figure)
         lines += [f"- Failed: {escaped(text)}" for text in part.problems]
         lines += [f"- Warning: {escaped(text)}" for text in part.warnings]
     return "\n".join(lines) + "\n"
 
 
-def _rows(figure: DrawnFigure) -> Sequence[str]:
-    table = figure.table
-    rows = [table.head, tuple("---" for _ in table.head), *table.rows]
-    return [f"| {' | '.join(cell if cell == '---' else escaped(cell) for cell in row)} |" for row in rows]
+def _markdown_figure(figure: DrawnFigure) -> list[str]:
+    table = markdown_table([figure.table.head, *figure.table.rows])
+    return [f"![{escaped(figure.title)}](figures/{figure.name}.png)", "", *table, ""]

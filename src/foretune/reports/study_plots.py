@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from foretune.analyse.study_cells import INFERENCE_SPEED, ITERATION_SPEED, PEAK_MEMORY, STEPS_MADE, TRAINING_SPEED
 from foretune.reports.curve_plots import draw_curves
 from foretune.reports.figures import COLOURS, INK, MOST_PANELS, name_below, new_figure, plain, save_figure
 
 _WIDTH = 0.8
+_AT_EQUAL_STEPS = (ITERATION_SPEED, TRAINING_SPEED, INFERENCE_SPEED, PEAK_MEMORY)
 
 
 def write_study_plots(study: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
@@ -44,8 +46,11 @@ def _drawn_axes(study: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What can be better or worse; at equal time also the steps that were made; of speeds everything."""
     if study["protocol"] == "speed":
         return list(study["axes"])[:MOST_PANELS]
+    if study["protocol"] == "equal-steps":
+        found = {axis["title"]: axis for axis in study["axes"]}
+        return [found[title] for title in _AT_EQUAL_STEPS if title in found]
     axes = [axis for axis in study["axes"] if axis["higher_is_better"] is not None][:MOST_PANELS]
-    beside = [axis for axis in study["axes"] if axis["title"] == "steps made"]
+    beside = [axis for axis in study["axes"] if axis["title"] == STEPS_MADE]
     return [*axes[: MOST_PANELS - len(beside)], *beside]
 
 

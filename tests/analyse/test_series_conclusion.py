@@ -1,0 +1,132 @@
+"""The answer of a whole series: up to three sentences, ties named, and no claim from fewer than three seeds."""
+
+from typing import Any
+
+import pytest
+
+from foretune.analyse.series_conclusion import ConcludedPart, conclusion
+
+AXES = {
+    "training, samples/s": True,
+    "psnr, dB": True,
+    "ssim": True,
+    "peak memory, MiB": False,
+    "cost of the run, $": False,
+}
+
+
+def study(values: dict[str, dict[str, float]], answers: dict[str, str], **more: Any) -> dict[str, Any]:
+    """Values by title and configuration; how all others compare with the first one, by title."""
+    names = list(next(iter(values.values())))
+    rows = [
+        {
+            "configuration": name,
+            "setting": "as-asked",
+            "values": {title: {"value": numbers[name]} for title, numbers in values.items()},
+        }
+        for name in names
+    ]
+    num_pairs = more.pop("num_pairs", 3)
+    comparisons = [
+        {
+            "setting": "as-asked", "title": title, "first": names[0], "other": other, "num_pairs": num_pairs,
+            "value": numbers[other] / numbers[names[0]], "low": None, "high": None,
+            "answer": "not a claim" if num_pairs < 3 else answers[title],
+        }
+        for title, numbers in values.items()
+        for other in names[1:]
+    ]  # fmt: skip
+    axes = [{"title": title, "higher_is_better": higher} for title, higher in AXES.items()]
+    shared: dict[str, Any] = {"protocol": "equal-steps", "axes": axes, "findings": []}
+    return {**shared, "rows": rows, "comparisons": comparisons, **more}
+
+
+def concluded(*studies: dict[str, Any], forecasts: tuple[dict[str, Any], ...] = ()) -> tuple[str, ...]:
+    return conclusion([ConcludedPart(study=one, forecasts=forecasts, model="flux.1-schnell") for one in studies])
+
+
+def test_speed_quality_and_cost_are_a_sentence_each() -> None:
+    quality = study(
+        {"psnr, dB": {"one": 20.0, "two": 20.1}, "ssim": {"one": 0.8, "two": 0.8}},
+        {"psnr, dB": "no difference shown", "ssim": "no difference shown"},
+        protocol="equal-time",
+    )
+    speed = study(
+        {
+            "training, samples/s": {"one": 10.0, "two": 18.0},
+            "peak memory, MiB": {"one": 1000.0, "two": 600.0},
+            "cost of the run, $": {"one": 1.0, "two": 1.5},
+        },
+        {"training, samples/s": "better", "peak memory, MiB": "better", "cost of the run, $": "worse"},
+    )
+    assert concluded(quality, speed) == (
+        "Speed: two trains 1.8 times as fast as one.",
+        (
+            "Quality and memory: PSNR and SSIM: a tie, no difference shown between one and two; "
+            "peak memory: two needs 40 % less than one."
+        ),
+        "Cost: the same steps cost $1.0 on one and $1.5 on two; take two for time, one for money.",
+    )
+
+
+@pytest.mark.parametrize(("num_pairs", "said"), [(1, "one seed"), (2, "2 seeds")])
+def test_nothing_is_claimed_from_fewer_than_three_seeds(num_pairs: int, said: str) -> None:
+    speed = study(
+        {"training, samples/s": {"one": 10.0, "two": 18.0}, "cost of the run, $": {"one": 1.0, "two": 0.9}}, {},
+        num_pairs=num_pairs,
+    )  # fmt: skip
+    assert concluded(speed) == (
+        f"Speed ({said}, no claim): two trained fastest, 1.8 times as fast as one.",
+        (
+            f"Cost ({said}, no claim): the same steps cost $0.90 on two and $1.0 on one; "
+            "on average two for time and money, which is not shown."
+        ),
+    )
+    shown = study({"training, samples/s": {"one": 10.0, "two": 20.0}}, {"training, samples/s": "better"})
+    assert concluded(speed, shown)[0] == (
+        f"Speed: two trained fastest, 1.8 times as fast as one ({said}, no claim); two trains 2.0 times as fast as one."
+    )
+
+
+def test_close_means_are_a_tie() -> None:
+    (speed,) = concluded(study({"training, samples/s": {"one": 10.0, "two": 10.2, "three": 5.0}}, {}, num_pairs=1))
+    assert speed == "Speed (one seed, no claim): one and two ahead, within 3 % of each other."
+
+
+def test_what_is_not_decided_is_said() -> None:
+    numbers = {"training, samples/s": {"one": 10.0, "two": 12.0}, "cost of the run, $": {"one": 1.0, "two": 1.6}}
+    speed, cost = concluded(study(numbers, dict.fromkeys(numbers, "inconclusive")))
+    assert speed == "Speed: not decided between one and two."
+    assert cost.endswith("on average two for time, one for money, which is not shown.")
+
+
+def test_settings_with_other_outcomes_are_named() -> None:
+    alike, other = (
+        study({"training, samples/s": {"one": 10.0, "two": 20.0}}, {"training, samples/s": answer})
+        for answer in ("better", "worse")
+    )
+    for part, setting in ((alike, "small"), (other, "large")):
+        for row in (*part["rows"], *part["comparisons"]):
+            row["setting"] = setting
+    merged = {**alike, **{key: [*alike[key], *other[key]] for key in ("rows", "comparisons")}}
+    assert concluded(merged) == ("Speed: two trains 2.0 times as fast as one (small), one trains fastest (large).",)
+
+
+def test_forecasts_name_the_fastest_and_the_cheapest() -> None:
+    def planned(device: str, num: int, rate: float, usd_per_hour: float | None) -> dict[str, Any]:
+        place = {"device": device, "num_devices": num, "configuration": "lora", "setting": "as-asked"}
+        return {**place, "usd_per_hour": usd_per_hour, "values": {"samples/s": [rate, rate, rate]}}
+
+    rows = (planned("h100", 4, 20.0, 12.0), planned("l4", 1, 1.0, 0.36), planned("own-cpu", 1, 50.0, None))
+    assert concluded(study({"ssim": {"one": 1.0}}, {}), forecasts=rows) == (
+        (
+            "Cost: forecast for flux.1-schnell: lora on 4 x h100 is fastest with 20 samples/s (5 on each of 4 "
+            "devices) at $0.17 for 1,000 samples, lora on l4 is cheapest with 1 samples/s at $0.10 for 1,000 samples."
+        ),
+    )
+    assert concluded(study({"ssim": {"one": 1.0}}, {}), forecasts=rows[:1])[0].endswith("and none is cheaper.")
+
+
+def test_where_nothing_has_finished_there_is_no_answer() -> None:
+    nothing: dict[str, Any] = {"protocol": "speed", "rows": [], "comparisons": [], "axes": [], "findings": []}
+    assert concluded(nothing) == ("No answer: no two configurations have finished.",)
