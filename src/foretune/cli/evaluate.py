@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from foretune.cli.options import SIZE
 from foretune.core.errors import UserError
 from foretune.core.input_files import read_text
 
@@ -61,7 +62,8 @@ def evaluate(
     steps: Steps = None,
     base_steps: BaseSteps = None,
     size: Annotated[
-        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as trained]")
+        str | None,
+        typer.Option("--size", help=f"{SIZE} [default: as trained]"),
     ] = None,
     guidance: Annotated[float | None, typer.Option("--guidance", help="The pipeline's own if left out.")] = None,
     held_out: Annotated[int, typer.Option("--held-out", min=0, help="Largest number of held-out images.")] = 32,

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from foretune.cli.options import SIZE
+
 QuantizedBase = Annotated[
     Literal["none", "int8", "float8", "float8-dynamic", "nf4", "int8-bnb"] | None,
     typer.Option("--quantize", help="Quantise the base: 8 or 4 bits a weight. [default: none]"),
@@ -28,7 +30,8 @@ def sample(
     seed: Annotated[int, typer.Option("--seed")] = 0,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Denoising steps.")] = 28,
     size: Annotated[
-        str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: the model's own]")
+        str | None,
+        typer.Option("--size", help=f"{SIZE} [default: the model's own]"),
     ] = None,
     frames: Annotated[
         int | None, typer.Option("--frames", min=1, help="Frames of clips. [default: the model's own]")
