@@ -170,5 +170,5 @@ def _run_name(reference: ModelReference | None) -> str:
     if reference is None:
         return "experiment"
     if reference.folder is not None:
-        return as_run_name(reference.folder.resolve().name)
+        return as_run_name(reference.folder.absolute().name)
     return as_run_name(reference.asked if reference.kind == "catalogue" else str(reference.repo).rpartition("/")[2])
