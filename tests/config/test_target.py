@@ -1,6 +1,7 @@
 """An experiment that begins with a model's name: as in the file of `foretune init`, with every mistake at once."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,22 +11,10 @@ from foretune.api.experiment import init
 from foretune.config.reading import read_experiment
 from foretune.config.target import read_target
 from foretune.core.errors import AmbiguousName, UserError
+from tests.docs.command_lines import commands
 
 TinyPipeline = Callable[..., Path]
-AMD = (
-    "method.kind=full",
-    "train.precision=bf16",
-    "train.batch_size=10",
-    "train.gradient_accumulation=1",
-    "train.steps=1500",
-    "optimizer.lr=1e-6",
-    "optimizer.schedule=cosine",
-    "optimizer.warmup_steps=150",
-    "levers.gradient_checkpointing=0.5",
-    "data.resolution=416,240",
-    "parallel.devices=8",
-    "parallel.sharding=full",
-)
+PAGE = Path(__file__).parents[2] / "docs" / "tune.md"
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +35,12 @@ def test_a_model_is_trained_as_in_the_file_that_init_writes(model: str, method: 
     assert (named.is_by_name, written.is_by_name) == (True, False)
 
 
-def test_the_launch_of_a_public_benchmark_in_one_line() -> None:
-    asked = read_target("flux.1-dev", AMD, data="./photos")
+def test_the_launch_in_one_line_that_the_page_shows() -> None:
+    """The settings of a public benchmark: AMD's, on eight devices."""
+    (line,) = [line for line in commands(PAGE.read_text(encoding="utf-8")) if "parallel.devices=8" in line]
+    program, verb, model, option, data, *settings = shlex.split(line)
+    assert (program, verb, model, option) == ("foretune", "train", "flux.1-dev", "--data")
+    asked = read_target(model, settings, data=data)
     found = asked.experiment
     assert (asked.model.kind, asked.model.repo) == ("catalogue", "black-forest-labs/FLUX.1-dev")
     assert (found.name, found.model, found.method.kind) == ("flux.1-dev", "flux.1-dev", "full")
