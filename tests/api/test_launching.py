@@ -75,7 +75,7 @@ def test_a_rehearsal_begins_with_a_name(work: Path) -> None:
     found = ft.rehearse("tiny", CHANGES, data="./photos", observer=observer)
     assert found.resume_difference == 0
     assert not [line for line in observer.of("message") if line.startswith("Experiment file")], "it is removed"
-    with pytest.raises(UserError, match="--data is missing"):
+    with pytest.raises(UserError, match="There are no data to train on"):
         ft.rehearse("tiny", CHANGES)
 
 
@@ -120,7 +120,7 @@ def test_a_profile_begins_with_a_name_and_a_model_folder_is_no_run(work: Path) -
 
 def test_verbs_without_data_report_what_to_type(work: Path) -> None:
     for verb in ("train", "profile"):
-        with pytest.raises(UserError, match=r"--data is missing: .*--data \./photos"):
+        with pytest.raises(UserError, match=r"There are no data to train on.*--data \./photos"):
             app([verb, "flux.1-dev"], standalone_mode=False)
     with pytest.raises(UserError, match="--data is for training: inference reads no data"):
         app(["bench", "flux.1-dev", "--inference", "--data", "photos"], standalone_mode=False)

@@ -147,7 +147,7 @@ def test_a_path_that_is_typed_is_the_data() -> None:
 
 
 def test_without_data() -> None:
-    with pytest.raises(UserError, match=r"--data is missing: .* --data \./photos"):
+    with pytest.raises(UserError, match=r"Run: foretune train flux\.1-dev --data \./photos"):
         read_target("flux.1-dev")
     synthetic = read_target("flux.1-dev", is_synthetic=True)
     assert (synthetic.experiment.data.kind, synthetic.has_data) == ("shapes", False)
@@ -182,8 +182,8 @@ def test_all_mistakes_are_reported_at_once() -> None:
     assert "5 mistakes" in text
     for part in (
         "named 'flux.1-def'",
-        "--data ./photos and data.path=x: leave out one",
-        "flux.1-def and model=sdxl: leave out one",
+        "The data is named twice: ./photos and data.path=x.",
+        "The model is named twice: flux.1-def and model=sdxl.",
         "train.stepz: unknown key",
         "'optimizer.lr' is not an override",
     ):
@@ -193,7 +193,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 def test_a_file_has_its_own_data(work: Path) -> None:
     (work / "x.yaml").write_text("model: flux.1-dev\ndata: {kind: shapes}\ntrain: {steps: 3}\n")
     assert not read_target("x.yaml").is_by_name
-    with pytest.raises(UserError, match=r"With an experiment file, write data\.path=\./photos"):
+    with pytest.raises(UserError, match=r"Run: foretune train x\.yaml data\.path=\./photos"):
         read_target("x.yaml", data="./photos")
 
 

@@ -50,6 +50,20 @@ _OF_TRAINING = {
 }
 
 
+_Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL|EXPERIMENT",
+        help="A model: catalogue name, Hub id or folder. Or an experiment file; with --inference a run directory.",
+    ),
+]
+_Synthetic = Annotated[
+    bool,
+    typer.Option(
+        "--synthetic",
+        help="Synthetic latents and captions: no data, no encoders. [default for a model without --data]",
+    ),
+]
 _Quantize = Annotated[
     str, typer.Option("--quantize", help="Of inference: int8, float8, nf4 or int8-bnb weights of the denoiser.")
 ]
@@ -69,13 +83,7 @@ _Variants = Annotated[
 
 def bench(
     context: typer.Context,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL|EXPERIMENT",
-            help="A model: catalogue name, Hub id or folder. Or an experiment file; with --inference a run directory.",
-        ),
-    ],
+    target: _Target,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes for this bench: key=value ...", show_default=False)
     ] = None,
@@ -84,13 +92,7 @@ def bench(
         int | None, typer.Option("--steps", min=1, help="Steps of each repeat. [default: 50; --inference: 20]")
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Repeats, each in a fresh process.")] = 5,
-    synthetic: Annotated[
-        bool,
-        typer.Option(
-            "--synthetic",
-            help="Synthetic latents and captions: no data, no encoders. [default for a model without --data]",
-        ),
-    ] = False,
+    synthetic: _Synthetic = False,
     random_weights: Annotated[
         bool, typer.Option("--random-weights", help="Random weights and synthetic data: nothing is downloaded.")
     ] = False,

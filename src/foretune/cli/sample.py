@@ -17,6 +17,9 @@ QuantizedTextEncoders = Annotated[
 ]
 
 
+_Size = Annotated[str | None, typer.Option("--size", help=f"{SIZE} [default: the model's own]")]
+
+
 def sample(
     base: Annotated[str, typer.Option("--base", help="The base model: catalogue name, hub id or local folder.")],
     prompts: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="What to sample; repeatable.")] = None,
@@ -29,10 +32,7 @@ def sample(
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture to write.")] = Path("samples.png"),
     seed: Annotated[int, typer.Option("--seed")] = 0,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Denoising steps.")] = 28,
-    size: Annotated[
-        str | None,
-        typer.Option("--size", help=f"{SIZE} [default: the model's own]"),
-    ] = None,
+    size: _Size = None,
     frames: Annotated[
         int | None, typer.Option("--frames", min=1, help="Frames of clips. [default: the model's own]")
     ] = None,

@@ -25,7 +25,7 @@ def train(
         bool, typer.Option("--rehearse", help="First run every phase once: load, encode, step, validate, save, resume.")
     ] = False,
 ) -> None:
-    """Train a model. Whatever you do not set is as in the file that `foretune init` writes.
+    """Train an experiment file; or a model by its name, with the settings that `foretune init` would write.
 
     Examples: foretune train flux.1-dev --data ./photos train.steps=500, foretune train experiment.yaml method.rank=32
     """

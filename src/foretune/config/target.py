@@ -23,11 +23,6 @@ _NAMES_DATA = (("data",), *(("data", key) for key in ("kind", "path", "folders",
 _OTHER_LENGTHS = ("epochs", "seconds")
 """Keys of `train` that are set instead of its steps."""
 
-_NO_DATA = (
-    "--data is missing: the folder of the images to train on, --data ./photos. Without images of your own, train on "
-    "generated ones: data.kind=shapes"
-)
-
 
 def is_experiment_file(target: str | Path) -> bool:
     """Whether a target is an experiment file. Every other one is a model, also a model in a single file."""
@@ -104,15 +99,20 @@ def read_target(
     target, mistakes = str(target), Mistakes()
     reference = mistakes.attempt(_resolved, target)
     changes = dict(parse_overrides(overrides, Mistakes()))
-    for typed, key in ((data and f"--data {data}", ("data", "path")), (target, ("model",))):
+    for what, typed, key in (("data", data, ("data", "path")), ("model", target, ("model",))):
         if typed and key in changes:
-            mistakes.attempt(_refuse, f"{typed} and {'.'.join(key)}={changes[key]}: leave out one of the two.")
+            twice = f"The {what} is named twice: {typed} and {'.'.join(key)}={changes[key]}. Leave out one of the two."
+            mistakes.attempt(_refuse, twice)
     typed_path = changes.get(("data", "path"))
     if data is None and isinstance(typed_path, str):
         data = typed_path
     has_data = data is not None or any(key in changes for key in _NAMES_DATA)
     if reference is not None and not has_data and not is_synthetic and reference.asked not in SHIPPED_MODELS:
-        mistakes.attempt(_refuse, _NO_DATA)
+        mistakes.attempt(
+            _refuse,
+            f"There are no data to train on. Run: foretune train {target} --data ./photos (a folder of images). Without "
+            "images of your own, data.kind=shapes generates them",
+        )
     mapping = starting_mapping(target, reference, overrides, mistakes, data=data)
     asked = understand_named(mapping, reference, mistakes, name=_run_name(reference), **options)
     warnings = asked.warnings
@@ -124,7 +124,7 @@ def read_target(
 def _read_file(path: Path, overrides: Sequence[str], data: str | None, options: Mapping[str, Any]) -> Asked:
     mistakes = Mistakes()
     if data is not None:
-        mistakes.attempt(_refuse, f"--data goes with a model's name. With an experiment file, write data.path={data}")
+        mistakes.attempt(_refuse, f"An experiment file names its own data. Run: foretune train {path} data.path={data}")
     asked = mistakes.attempt(partial(read_experiment, path, overrides, **options))
     mistakes.raise_all()
     assert asked is not None, "nothing was wrong with it"
