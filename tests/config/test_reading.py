@@ -254,3 +254,12 @@ def test_a_plan_needs_no_data(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("model: flux.1-dev\ndata: {kind: folder, path: ./nowhere}\ntrain: {steps: 10}\n")
     assert read_experiment(path).experiment.data.kind == "folder"
+
+
+def test_a_size_with_a_comma() -> None:
+    """In quotes or outside of braces it is one value; in braces YAML makes a key of its second half."""
+    size = 'model: flux.1-dev\ntrain: {steps: 1}\ndata: {kind: shapes, resolution: "416,240"}'
+    assert read(size).experiment.data.resolution == "416x240"
+    assert read(size, "data.resolution=832,480").experiment.data.resolution == "832x480"
+    (problem,) = problems(size.replace('"', ""))
+    assert problem.endswith("in braces, a comma begins a key. A width and a height are written 416x240.")

@@ -20,6 +20,12 @@ SHIPS = Names(
 )
 
 
+def test_entries_that_begin_nearly_like_what_was_typed() -> None:
+    assert SHIPS.near("staar") == ("star-1-small", "star-1-large")
+    assert SHIPS.near("harbor") == ("moon-7",)
+    assert SHIPS.near("submarine") == ()
+
+
 @pytest.mark.parametrize(
     ("typed", "name", "others"),
     [

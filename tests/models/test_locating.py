@@ -132,7 +132,9 @@ def test_download_from_a_hub(tmp_path: Path, hub_root: Path, tiny_pipeline: Call
     # The server is gone: what was fetched is still there, under its commit; anything else says what to do.
     (cached, lost), printed = ask_hub(hub.endpoint, tmp_path / "home", flux, "owner/lost")
     assert cached["folder"] == answers[0]["folder"]
-    assert "owner/lost could not be downloaded from the Hub" in lost["error"]
+    assert (
+        f"owner/lost could not be downloaded from the Hub: {hub.endpoint} cannot be reached from here." in lost["error"]
+    )
     assert "point `model` at a local folder" in lost["error"]
     assert "Traceback" not in printed
 

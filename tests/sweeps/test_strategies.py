@@ -129,7 +129,7 @@ def test_a_frontier_ends_where_a_trial_fails_for_another_reason_than_memory() ->
 
 
 def test_sizes_are_numbers_or_products() -> None:
-    assert size_of("416x240") == 416 * 240
+    assert size_of("416x240") == size_of("416,240") == 416 * 240
     assert size_of("8") == 8
 
 

@@ -1,5 +1,7 @@
 """The device that a run would take, as the catalogue knows it, with the memory it really has."""
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
@@ -7,9 +9,12 @@ import pytest
 import torch
 
 from foretune import catalog
+from foretune.api.live_steps import LiveSteps
 from foretune.catalog.devices import Device
 from foretune.config.reading import understand
+from foretune.config.target import read_target
 from foretune.core.errors import Refused
+from foretune.core.observer import Observer
 from foretune.core.units import GIB, MIB
 from foretune.planner.asking import PlanRequest
 from foretune.planner.overheads import overhead_for, usable_bytes
@@ -17,6 +22,19 @@ from foretune.planner.verdict import Ends, ErrorShares
 from foretune.record.machine import host_memory_bytes
 from foretune.training import devices, forecast
 from foretune.training.forecast import device_here
+
+
+def test_a_repository_outside_of_the_catalogue_is_planned_from_its_files(
+    monkeypatch: pytest.MonkeyPatch, tiny_pipeline: Callable[..., Path]
+) -> None:
+    """Only its files tell its architecture; until then a plan is no reason not to train."""
+    asked = read_target("owner/tiny", ["train.precision=fp32", "data.resolution=32"], is_synthetic=True)
+    assert (asked.model.kind, asked.model.family) == ("hub", None)
+    monkeypatch.setattr(forecast, "locate", lambda model: (tiny_pipeline("flux"), f"of {model.repo}"))
+    messages: list[str] = []
+    plan = forecast.plan_here(asked, LiveSteps(Observer()), messages.append)
+    assert plan is not None, messages
+    assert plan.model == "owner/tiny"
 
 
 def card_here(monkeypatch: pytest.MonkeyPatch, name: str, total_bytes: int, hip: str | None = None) -> Device:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune.api.live_steps import LiveSteps
-from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
+from foretune.api.start import Changes, ExperimentFile, ExperimentLike, announce, import_libraries, read_to_start
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foretune.choices.quantize import DenoiserNumbers
     from foretune.choices.training import CompileMode, Precision
     from foretune.config.readiness import Need
-    from foretune.measure.bench import Bench
+    from foretune.measure.bench import Bench, BenchChoices
     from foretune.measure.bench_inference import InferenceBench
     from foretune.measure.inference_variants import MeasuredVariant
 
@@ -25,6 +25,7 @@ def bench(
     experiment: ExperimentLike,
     changes: Changes | None = None,
     *,
+    data: str | Path | None = None,
     steps: int = 50,
     repeat: int = 5,
     synthetic: bool = False,
@@ -36,8 +37,9 @@ def bench(
     """Measures training speed: `repeat` fresh processes of `steps` optimizer steps each; every step time is kept.
 
     Args:
-        experiment: an experiment file, or its content as a mapping.
+        experiment: an experiment file, its content as a mapping, or a model, as for `train`.
         changes: settings for this bench by dotted key.
+        data: with a model: what it is trained on, as for `train`; without it, synthetic latents and captions.
         steps: optimizer steps of each repeat.
         repeat: fresh processes.
         synthetic: synthetic latents and captions: no data, no encoders.
@@ -49,7 +51,9 @@ def bench(
     observer = observer or Observer()
     synthetic = synthetic or random_weights
     needs: tuple[Need, ...] = ("adapters",) if synthetic else ("data", "adapters")
-    asked = read_to_start(experiment, changes, "Measuring", needs)
+    asked = read_to_start(experiment, changes, "Measuring", needs, data=data, is_synthetic=True)
+    synthetic = synthetic or not asked.has_data
+    announce(asked, observer, has_length=False, has_synthetic_data=synthetic)
     device = asked.experiment.parallel.device
     import_libraries(observer, "foretune.measure.bench", "foretune.training.forecast", device=device)
     from foretune.measure.bench import BenchChoices
@@ -66,7 +70,16 @@ def bench(
     plan = plan_here(asked, LiveSteps(observer), observer.message)
     if plan is not None:
         observer.planned(plan)
-    return run_bench(asked, choices, Path(benches), observer, plan)
+    measured = run_bench(asked, choices, Path(benches), observer, plan)
+    ExperimentFile(asked, observer, "bench", *_options(choices)).began(Path(measured.series.repeats[0].run))
+    return measured
+
+
+def _options(choices: "BenchChoices") -> list[str]:
+    """The choices as options of the command line."""
+    options = ["--steps", str(choices.num_steps), "--repeat", str(choices.num_repeats)]
+    options += ["--random-weights"] if choices.has_random_weights else ["--synthetic"] * choices.is_synthetic
+    return options if choices.has_break_even else [*options, "--no-break-even"]
 
 
 def bench_inference(

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from foretune.api.process_state import torch_kept
 from foretune.api.run import Run
-from foretune.api.start import Changes, ExperimentLike, import_libraries, read_to_start
+from foretune.api.start import (
+    Changes,
+    ExperimentFile,
+    ExperimentLike,
+    announce,
+    import_libraries,
+    read_to_start,
+)
+from foretune.choices.model import PIPELINE_INDEX
 from foretune.core.observer import Observer
 
 if TYPE_CHECKING:
@@ -38,6 +46,7 @@ def profile(
     target: ExperimentLike | Run,
     changes: Changes | None = None,
     *,
+    data: str | Path | None = None,
     steps: int = 5,
     runs: str | Path = "runs",
     observer: Observer | None = None,
@@ -45,8 +54,9 @@ def profile(
     """Profiles a few steps of an experiment; of a run that has a trace, says what is in it.
 
     Args:
-        target: an experiment file or mapping; or a run with a trace.
+        target: an experiment file or mapping; a model, as for `train`; or a run with a trace.
         changes: settings for this run by dotted key.
+        data: with a model: what it is trained on, as for `train`.
         steps: steps under the profiler.
         runs: where run directories are made.
         observer: receives progress.
@@ -56,20 +66,30 @@ def profile(
 
     if isinstance(target, Run):
         run = target.path
-    elif isinstance(target, str | Path) and Path(target).is_dir():
+    elif isinstance(target, str | Path) and Path(target).is_dir() and not (Path(target) / PIPELINE_INDEX).is_file():
         run = Path(target)
     else:
-        run = _profiled(target, changes, steps, Path(runs), observer or Observer())
+        run = _profiled(target, changes, data, steps, Path(runs), observer or Observer())
     trace = newest_trace(run)
     found = digest(trace, within=run)
     return ProfiledRun(run, trace, found, tuple(diagnose(evidence_of(run, found))))
 
 
-def _profiled(experiment: ExperimentLike, changes: Changes | None, steps: int, runs: Path, observer: Observer) -> Path:
-    asked = read_to_start(experiment, changes, "Profiling", ("data", "adapters"))
+def _profiled(
+    experiment: ExperimentLike,
+    changes: Changes | None,
+    data: str | Path | None,
+    steps: int,
+    runs: Path,
+    observer: Observer,
+) -> Path:
+    asked = read_to_start(experiment, changes, "Profiling", ("data", "adapters"), data=data)
+    announce(asked, observer, has_length=False)
     device = asked.experiment.parallel.device
     import_libraries(observer, "foretune.measure.profiling", warns_if_busy=True, device=device)
     from foretune.measure.profiling import profile as run_profile
 
     with torch_kept():
-        return run_profile(asked, runs, steps, observer).path
+        run = run_profile(asked, runs, steps, observer).path
+    ExperimentFile(asked, observer, "profile", "--steps", str(steps)).began(run)
+    return run

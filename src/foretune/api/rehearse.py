@@ -96,6 +96,7 @@ def rehearse(
     experiment: ExperimentLike,
     changes: Changes | None = None,
     *,
+    data: str | Path | None = None,
     runs: str | Path = "runs",
     observer: Observer | None = None,
 ) -> Rehearsal:
@@ -118,7 +119,10 @@ def rehearse(
             "first: foretune train experiment.yaml --rehearse parallel.devices=N"
         )
     observer = observer or Observer()
-    whole = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs)).experiment
+    asked = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs), data=data)
+    whole = asked.experiment
+    if asked.is_by_name:
+        experiment = {"name": whole.name, **asked.as_asked}
     short = (*overrides_of(changes), *overrides_of(_SHORT))
     Path(runs).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".rehearsal-", dir=runs))

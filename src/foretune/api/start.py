@@ -1,13 +1,14 @@
 """What a verb does before it starts: it reports every mistake at once, then it imports torch."""
 
 import json
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretune.core.errors import Mistakes, Refused
+from foretune.core.errors import Mistakes, Refused, UserError
 from foretune.core.extras import is_installed, require
 from foretune.core.importing import collector_paused, imported_at_use
 from foretune.core.observer import Observer
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from foretune.config.readiness import Need
 
 ExperimentLike = str | Path | Mapping[str, Any]
-"""An experiment file, or its content."""
+"""An experiment file, its content, or a model with which `init` would start one: a catalogue name, Hub id or folder."""
 Changes = Mapping[str, Any] | Iterable[str]
 """Settings by dotted key, `{"train.steps": 10}`; or as on the command line, `["train.steps=10"]`."""
 
@@ -41,10 +42,20 @@ def read_to_start(
     feature: str,
     needs: "Collection[Need]",
     output: Path | None = None,
+    *,
+    data: str | Path | None = None,
+    is_synthetic: bool = False,
 ) -> "Asked":
-    """The experiment, once its file, the changes, this machine and this installation have been checked."""
+    """The experiment, once its file, the changes, this machine and this installation have been checked.
+
+    `data` and `is_synthetic` are for an experiment that begins with a model: what it is trained on, or that no data
+    are read.
+    """
     mistakes = Mistakes()
-    asked = mistakes.attempt(partial(_read, experiment, overrides_of(changes), needs))
+    place = None if data is None else str(data)
+    asked = mistakes.attempt(
+        partial(_read, experiment, overrides_of(changes), needs, data=place, is_synthetic=is_synthetic)
+    )
     mistakes.attempt(require, "train", feature)
     if output is not None:
         mistakes.attempt(require_writable, output)
@@ -53,15 +64,52 @@ def read_to_start(
     return asked
 
 
-def _read(experiment: ExperimentLike, overrides: tuple[str, ...], needs: "Collection[Need]") -> "Asked":
-    from foretune.config import read_experiment
+def _read(
+    experiment: ExperimentLike,
+    overrides: tuple[str, ...],
+    needs: "Collection[Need]",
+    *,
+    data: str | None,
+    is_synthetic: bool,
+) -> "Asked":
     from foretune.config.overrides import apply_overrides
     from foretune.config.reading import understand
+    from foretune.config.target import read_target
 
     if not isinstance(experiment, Mapping):
-        return read_experiment(Path(experiment), overrides, needs=needs, checks=[absent_device])
+        checks = [absent_device]
+        return read_target(experiment, overrides, data=data, is_synthetic=is_synthetic, needs=needs, checks=checks)
+    if data is not None:
+        raise UserError("data goes with a model's name. The content of an experiment has it in its section `data`.")
     mapping = apply_overrides(dict(experiment), overrides)
     return understand(mapping, source=None, needs=needs, checks=[absent_device])
+
+
+def announce(asked: "Asked", observer: Observer, *, has_length: bool = True, has_synthetic_data: bool = False) -> None:
+    """Reports what was decided where a model was named instead of a file.
+
+    `has_length`: whether the experiment decides how long it trains; `has_synthetic_data`: whether its data are not
+    read.
+    """
+    if asked.is_by_name:
+        from foretune.reports.question_text import decision_lines
+
+        for line in decision_lines(asked, has_length=has_length, has_synthetic_data=has_synthetic_data):
+            observer.message(line)
+
+
+class ExperimentFile(Observer):
+    """Reports where the experiment of a run is, and the command that takes it, when the run directory is there."""
+
+    def __init__(self, asked: "Asked", observer: Observer, verb: str, *options: str) -> None:
+        """Only for an experiment that was typed as a model. The verb and the options make the command."""
+        self._observer = observer if asked.is_by_name else Observer()
+        self._verb, self._options = verb, options
+
+    def began(self, run: Path) -> None:
+        file = str(run / "experiment.yaml")
+        again = shlex.join(["foretune", self._verb, file, *self._options])
+        self._observer.message(f"Experiment file: {file}. To run it again: {again}")
 
 
 def absent_device(experiment: "Experiment") -> Iterator[str]:

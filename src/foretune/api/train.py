@@ -8,12 +8,20 @@ from foretune.api.live_steps import LiveSteps
 from foretune.api.process_state import torch_kept
 from foretune.api.processes import later_rank
 from foretune.api.run import Run, RunFailed, RunLike, open_run, path_of
-from foretune.api.start import Changes, ExperimentLike, import_libraries, overrides_of, read_to_start
+from foretune.api.start import (
+    Changes,
+    ExperimentFile,
+    ExperimentLike,
+    announce,
+    import_libraries,
+    overrides_of,
+    read_to_start,
+)
 from foretune.core.errors import UserError
 from foretune.core.extras import require
 from foretune.core.interrupts import Interrupted
 from foretune.core.main_guard import require_main_guard
-from foretune.core.observer import Observer
+from foretune.core.observer import Observer, Observers
 from foretune.core.units import bytes_text
 from foretune.core.values import Plan
 from foretune.reports.remedy_words import settings_text
@@ -31,6 +39,7 @@ def train(
     experiment: ExperimentLike,
     changes: Changes | None = None,
     *,
+    data: str | Path | None = None,
     runs: str | Path = "runs",
     stop_on_signals: bool = False,
     observer: Observer | None = None,
@@ -38,8 +47,10 @@ def train(
     """Trains what an experiment asks for, in this process, and returns the finished run.
 
     Args:
-        experiment: an experiment file, or its content as a mapping.
+        experiment: an experiment file, or its content as a mapping; or a model (`"flux.1-dev"`, a Hub id, a folder),
+            which is trained as in the file that `init` writes.
         changes: settings for this run by dotted key, `{"train.steps": 100}`.
+        data: with a model: the folder of images to train on, or of a packed or encoded set.
         runs: where run directories are made.
         stop_on_signals: finish the step, save and return when SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 arrives, as the
             command line does. Otherwise signals are left alone, and Ctrl-C raises `KeyboardInterrupt`.
@@ -53,7 +64,10 @@ def train(
 
     require_main_guard()
     observer = observer or Observer()
-    asked = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs))
+    asked = read_to_start(experiment, changes, "Training", TO_TRAIN, Path(runs), data=data)
+    if later_rank() is None:
+        announce(asked, observer)
+        observer = Observers(observer, ExperimentFile(asked, observer, "train", *_elsewhere(runs)))
     if _must_launch(asked.experiment):
         from foretune.models.locating import locate
 
@@ -112,6 +126,10 @@ def resume(
         observer.planned(plan)
     with torch_kept():
         return _finished(resume_in_ranks(directory, observer, overrides, handles_signals=stop_on_signals))
+
+
+def _elsewhere(runs: str | Path) -> tuple[str, ...]:
+    return () if Path(runs) == Path("runs") else ("--runs", str(runs))
 
 
 def _must_launch(experiment: "Experiment") -> bool:

@@ -21,9 +21,9 @@ class _Images(Section):
     """What every source shares."""
 
     resolution: Annotated[int | str | None, BeforeValidator(checked_resolution)] = None
-    """Target size in pixels, from 8 to 8192: `512` for squares, `416x240` for a width and a height. Images are resized
-    and cropped to about so many pixels. For a video model one number is the shorter side, with its own aspect ratio.
-    Left out: the model's."""
+    """Target size in pixels, from 8 to 8192: `512` for squares, `416x240` or `"416,240"` for a width and a height.
+    Images are resized and cropped to about so many pixels. For a video model one number is the shorter side, with its
+    own aspect ratio. Left out: the model's."""
     num_frames: Annotated[int | None, LATER] = Field(default=None, ge=1, le=4096)
     """Frames of a clip, for video models; 1 trains on images. Left out: the model's (81 for Wan 2.1)."""
     cache_dir: Place = "./cache"

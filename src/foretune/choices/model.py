@@ -84,11 +84,12 @@ def on_hub(model: str) -> tuple[str, str | None] | None:
 
 
 def _catalogue_reference(asked: str) -> ModelReference:
+    names = catalog.denoiser_names()
     try:
-        found = catalog.denoiser_names().resolve(asked)
+        found = names.resolve(asked)
     except UnknownName:
-        known = (*catalog.denoisers(), *SHIPPED_MODELS)
-        raise UnknownName("model in the catalogue", asked, known, see="foretune list models") from None
+        known, near = (*catalog.denoisers(), *SHIPPED_MODELS), names.near(asked)
+        raise UnknownName("model in the catalogue", asked, known, "foretune list models", near) from None
     row = catalog.denoisers()[found.name]
     return ModelReference(
         found.name,

@@ -7,8 +7,8 @@ from foretune.core.errors import Refused
 SMALL_SIDE_PX = 256
 """Longer side of what a model is tried with where any size will do."""
 _LEAST_PX, _MOST_PX = 8, 8192
-_WANTED = 'must be a whole number of pixels such as 512, or a width and a height such as "416x240"'
-_SIDES = re.compile(r"([0-9]{1,5}) ?[x×] ?([0-9]{1,5})")
+_WANTED = 'must be a whole number of pixels such as 512, or a width and a height such as "416x240" or "416,240"'
+_SIDES = re.compile(r"([0-9]{1,5}) ?[x×,] ?([0-9]{1,5})")
 
 
 def checked_resolution(asked: object) -> int | str | None:
@@ -21,7 +21,7 @@ def checked_resolution(asked: object) -> int | str | None:
         raise ValueError(_WANTED)
     if isinstance(asked, str) and asked.isdecimal():
         asked = int(asked)
-    sides = (asked, asked) if isinstance(asked, int) else _sides(asked)
+    sides = (asked, asked) if isinstance(asked, int) else width_and_height(asked)
     if not all(_LEAST_PX <= side <= _MOST_PX for side in sides):
         raise ValueError(f"must be from {_LEAST_PX} to {_MOST_PX} px")
     return asked if isinstance(asked, int) else f"{sides[0]}x{sides[1]}"
@@ -37,7 +37,7 @@ def sides_px(
     if resolution is None:
         return usual_px
     if isinstance(resolution, str):
-        width_px, height_px = _sides(resolution)
+        width_px, height_px = width_and_height(resolution)
         return height_px, width_px
     if not is_video:
         return resolution, resolution
@@ -83,8 +83,8 @@ def resolution_text(height_px: int, width_px: int, *, is_video: bool) -> str:
     return str(width_px) if height_px == width_px and not is_video else f"{width_px}x{height_px}"
 
 
-def _sides(text: str) -> tuple[int, int]:
-    """Returns width and height."""
+def width_and_height(text: str) -> tuple[int, int]:
+    """Returns both sides of a size as one types it, `416x240` or `416,240`; raises ValueError for anything else."""
     found = _SIDES.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError(_WANTED)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from foretune.cli.inference_options import Compile, Devices, Merge
-from foretune.cli.options import refuse_given
+from foretune.cli.options import SIZE, DataPlace, refuse_given
 from foretune.core.errors import UserError
 
 _OF_A_PRESET = {
@@ -45,6 +45,7 @@ _OF_INFERENCE = {
     "inference_steps": "is for inference. Add --inference; the steps of a training are --steps",
 }
 _OF_TRAINING = {
+    "data": "is for training: inference reads no data. Leave it out",
     "synthetic": "is for training: inference reads no data. Leave it out",
     "random_weights": "is for training. Leave it out",
     "share": "is for training. Leave it out",
@@ -52,6 +53,20 @@ _OF_TRAINING = {
 }
 
 
+_Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL|EXPERIMENT",
+        help="A model: catalogue name, Hub id or folder. Or an experiment file; with --inference a run directory.",
+    ),
+]
+_Synthetic = Annotated[
+    bool,
+    typer.Option(
+        "--synthetic",
+        help="Synthetic latents and captions: no data, no encoders. [default for a model without --data]",
+    ),
+]
 _Quantize = Annotated[
     str, typer.Option("--quantize", help="Of inference: int8, float8, nf4 or int8-bnb weights of the denoiser.")
 ]
@@ -70,19 +85,16 @@ _Variants = Annotated[
 
 def bench(
     context: typer.Context,
-    target: Annotated[
-        str, typer.Argument(help="An experiment file; with --inference a model, its folder, or a run directory.")
-    ],
+    target: _Target,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes for this bench: key=value ...", show_default=False)
     ] = None,
+    data: DataPlace = None,
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="Steps of each repeat. [default: 50; --inference: 20]")
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Repeats, each in a fresh process.")] = 5,
-    synthetic: Annotated[
-        bool, typer.Option("--synthetic", help="Synthetic latents and captions: no data, no encoders.")
-    ] = False,
+    synthetic: _Synthetic = False,
     random_weights: Annotated[
         bool, typer.Option("--random-weights", help="Random weights and synthetic data: nothing is downloaded.")
     ] = False,
@@ -95,7 +107,7 @@ def bench(
     ] = None,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images in a denoising step.")] = 1,
     precision: Annotated[str, typer.Option("--precision", help="Of inference: fp32, tf32, bf16 or fp16.")] = "fp32",
-    size: Annotated[str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height).")] = None,
+    size: Annotated[str | None, typer.Option("--size", help=SIZE)] = None,
     frames: Annotated[int | None, typer.Option("--frames", min=1, help="Frames of clips, for inference.")] = None,
     adapter: _Adapter = None,
     quantize: _Quantize = "none",
@@ -113,7 +125,10 @@ def bench(
     yes: Annotated[bool, typer.Option("--yes", help="With --share: do not ask.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print bench.json instead of the table.")] = False,
 ) -> None:
-    """Measure speed. Example: foretune bench experiment.yaml --steps 50 --repeat 10 levers.compile=regional"""
+    """Measure speed.
+
+    Examples: foretune bench sdxl train.batch_size=4, foretune bench experiment.yaml --repeat 10 levers.compile=regional
+    """
     refuse_given(context, _OF_TRAINING if inference else _OF_INFERENCE)
     choices: dict[str, Any] = {"repeat": repeat, "benches": benches, "as_json": as_json, "steps": steps or 50}
     if inference:
@@ -126,11 +141,11 @@ def bench(
         measure = partial(_compare, variants=variant) if variant else _inference
         measure(target, **choices)
     else:
-        choices |= {"synthetic": synthetic, "random_weights": random_weights, "break_even": break_even}
-        _shared_training(share, Path(target), overrides or [], yes=yes, **choices)
+        choices |= {"data": data, "synthetic": synthetic, "random_weights": random_weights, "break_even": break_even}
+        _shared_training(share, target, overrides or [], yes=yes, **choices)
 
 
-def _shared_training(share: Path | None, experiment: Path, overrides: list[str], *, yes: bool, **choices: Any) -> None:
+def _shared_training(share: Path | None, experiment: str, overrides: list[str], *, yes: bool, **choices: Any) -> None:
     """Measures training, and adds the measurement to a file if one is given."""
     _refuse_share(share, yes=yes)
     found = _training(experiment, overrides, **choices)
@@ -166,7 +181,7 @@ def _share(measured: Any, file: Path, *, yes: bool, to_stderr: bool) -> None:
         typer.echo("Nothing was written.", err=to_stderr)
 
 
-def _training(experiment: Path, overrides: list[str], *, as_json: bool, **options: Any) -> Any:
+def _training(experiment: str, overrides: list[str], *, as_json: bool, **options: Any) -> Any:
     from foretune.api.bench import bench as bench_training
     from foretune.cli.progress import ProgressObserver
     from foretune.reports.terminal.bench import print_bench

@@ -37,7 +37,7 @@ def finished_run(start: "Callable[[Observer], Run]") -> None:
     _exit_unless_finished(run.record.outcome.status)
 
 
-def rehearsed(experiment: Path, overrides: list[str] | None, runs: Path) -> None:
+def rehearsed(experiment: str, overrides: list[str] | None, data: str | None, runs: Path) -> None:
     """Rehearses a run and prints what it found; a rehearsal that fails ends the process with an error."""
     from foretune.api.rehearse import rehearse
     from foretune.api.run import RunFailed
@@ -45,7 +45,7 @@ def rehearsed(experiment: Path, overrides: list[str] | None, runs: Path) -> None
 
     try:
         with ProgressObserver() as observer:
-            found = rehearse(experiment, overrides, runs=runs, observer=observer)
+            found = rehearse(experiment, overrides, data=data, runs=runs, observer=observer)
     except KeyboardInterrupt as interrupt:
         typer.secho("The rehearsal was interrupted. The run was not started.", err=True)
         raise typer.Exit(130) from interrupt

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from foretune.cli.inference_options import Compile, Devices, Merge
+from foretune.cli.options import SIZE
 from foretune.core.errors import UserError
 from foretune.core.input_files import read_text
 
@@ -51,9 +52,7 @@ ExtractorName = Annotated[
     str, typer.Option("--extractor", help="For FID and KID: vae, pixels, clip:WHERE or dino:WHERE.")
 ]
 
-Size = Annotated[
-    str | None, typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as trained]")
-]
+Size = Annotated[str | None, typer.Option("--size", help=f"{SIZE} [default: as trained]")]
 
 _MOST_PROMPTS_BYTES = 16 * 2**20
 

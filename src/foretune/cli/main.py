@@ -79,7 +79,7 @@ app.command("import-checkpoint", short_help="Turn a single-file checkpoint into 
 app.command("plan", short_help="Report what fits, before anything is downloaded.")(plan.plan)
 app.command("backtest", short_help="Compare plans with published measurements.")(backtest.backtest)
 app.command("fetch", short_help="Download and verify what training a model needs.")(fetch.fetch)
-app.command("train", short_help="Train what an experiment file asks for.")(train.train)
+app.command("train", short_help="Train a model, by its name or by an experiment file.")(train.train)
 app.command("bench", short_help="Measure training or inference speed.")(bench.bench)
 app.command("profile", short_help="Profile a few steps and report the bottleneck.")(profile.profile)
 # More than two are refused by the verb itself, which knows what to type instead.

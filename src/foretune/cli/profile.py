@@ -5,14 +5,21 @@ from typing import Annotated
 
 import typer
 
+from foretune.cli.options import DataPlace
 from foretune.core.errors import MissingExtra
 
 
 def profile(
-    target: Annotated[Path, typer.Argument(help="An experiment file, or a run directory that has a trace.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|EXPERIMENT|RUN", help="A model or an experiment file; or a run directory that has a trace."
+        ),
+    ],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Changes for this run: key=value ...", show_default=False)
     ] = None,
+    data: DataPlace = None,
     steps: Annotated[int, typer.Option("--steps", min=1, max=100, help="Steps under the profiler.")] = 5,
     runs: Annotated[Path, typer.Option("--runs", help="Where run directories are made.")] = Path("runs"),
 ) -> None:
@@ -22,7 +29,7 @@ def profile(
     from foretune.reports.terminal.profile import say_digest
 
     with ProgressObserver() as observer:
-        found = run_profile(target, overrides, steps=steps, runs=runs, observer=observer)
+        found = run_profile(target, overrides, data=data, steps=steps, runs=runs, observer=observer)
     say_digest(found.digest)
     typer.echo("")
     for diagnosis in found.diagnoses:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from foretune.cli.inference_options import Compile, Devices, Merge
+from foretune.cli.options import SIZE
 
 QuantizedBase = Annotated[
     Literal["none", "int8", "float8", "float8-dynamic", "nf4", "int8-bnb"] | None,
@@ -29,7 +30,7 @@ FullModels = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option("--size", help="Pixels: 512, or 416x240 (width x height). [default: as RUN, or the model's own]"),
+    typer.Option("--size", help=f"{SIZE} [default: as RUN, or the model's own]"),
 ]
 Frames = Annotated[
     int | None, typer.Option("--frames", min=1, help="Frames of clips. [default: as RUN, or the model's own]")

@@ -44,6 +44,8 @@ def _guess(place: KeyPlace) -> str | None:
 
 
 def _unknown_key(place: KeyPlace, _: ErrorDetails) -> str:
+    if place.key.isdecimal() and "resolution" in fields_by_key(place.section):
+        return "unknown key: in braces, a comma begins a key. A width and a height are written 416x240."
     kinds = [kind_of(sibling) for sibling in place.siblings if place.key in fields_by_key(sibling)]
     if kinds:
         return f"goes with kind {_either(kinds)}, but this is kind {kind_of(place.section)}."

@@ -45,6 +45,10 @@ class Asked:
     warnings: tuple[str, ...]
     origin: Origin | None = None
     """The program that would run it, if it is not this one."""
+    is_by_name: bool = False
+    """Whether a model was named instead of a file, so that what was not typed is what `foretune init` writes."""
+    has_data: bool = True
+    """Whether its data were named; otherwise they are generated."""
 
 
 def read_experiment(
@@ -67,7 +71,7 @@ def read_experiment(
     else:
         is_of_a_run = isinstance(content.get("resolved"), dict) and "asked" in content
         mapping = overridden(content["resolved"] if is_of_a_run else content, overrides, mistakes)
-        understood = partial(understand, source=str(path), name=_name_from(path), only_planned=only_planned)
+        understood = partial(understand, source=str(path), name=as_run_name(path.stem), only_planned=only_planned)
         understood = partial(understood, needs=needs, checks=checks)
         asked = mistakes.attempt(_without_blaming_the_file, understood, mapping, overrides)
     mistakes.raise_all()
@@ -180,6 +184,7 @@ def _named_device(experiment: Experiment) -> DeviceType | None:
     return device if device in ("cpu", "mps") else None
 
 
-def _name_from(path: Path) -> str:
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in path.stem).lstrip("._-")
+def as_run_name(text: str) -> str:
+    """The `name` of an experiment that is nearest to a text, which names the folder of its runs."""
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text).lstrip("._-")
     return kept[:100] or "experiment"

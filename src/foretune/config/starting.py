@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from foretune.catalog import FamilyFacts, denoisers, family_facts
 from foretune.choices.model import SHIPPED_MODELS
-from foretune.config.yaml_files import parse
+from foretune.config.data_place import data_keys
+from foretune.config.yaml_files import parse, typed
 
 _TEMPLATE = """\
 # A Foretune experiment. Start it with: foretune train {file}
@@ -73,24 +75,22 @@ _SHIPPED = _Start(
 )
 
 
-def starting_text(file: str, model: str, method: str, data: str | None, *, family: str | None) -> str:
-    """The file that `foretune init` writes, and that a plan of a bare model name starts from."""
+def starting_text(
+    file: str, model: str, method: str, data: str | None, *, family: str | None, data_kind: str | None = None
+) -> str:
+    """The file that `foretune init` writes, and that a plan or a training of a bare model name starts from.
+
+    `data_kind` is the kind of `data` where it is known; left out, the files there decide.
+    """
     facts = None if family is None else family_facts(family)
     start = _SHIPPED if model in SHIPPED_MODELS else _SMALL if facts is not None and facts.is_small else _LARGE
-    resolution_px = start.resolution_px or (FamilyFacts.starting_px if facts is None else facts.starting_px)
-    resolution = "" if resolution_px is None else f", resolution: {resolution_px}"
-    if facts is not None and facts.starting_frames is not None:
-        resolution += f", num_frames: {facts.starting_frames}"
     # Distilled to few steps without guidance.
     is_distilled = model in denoisers() and denoisers()[model].distillation == "timestep"
-    kind = "clips" if facts is not None and facts.is_video else "folder"
-    where = f"{{kind: {kind}, path: {_quoted(data)}" if data else f"{{kind: shapes, {start.shapes}"
-    cache = ", cache_dir: ./cache" if start.caches else ""
     return _TEMPLATE.format(
         file=file,
         model=_quoted(model),
         method=_METHODS.get(method, f"{{kind: {method}, rank: 16}}"),
-        data=f"{where}{resolution}{cache}}}",
+        data=_data(data, data_kind, start, facts),
         steps=start.steps,
         batch=start.batch_size,
         accumulation=start.accumulation,
@@ -103,6 +103,24 @@ def starting_text(file: str, model: str, method: str, data: str | None, *, famil
         inference_steps=_FEW_STEPS if is_distilled else start.inference_steps,
         guidance=f", guidance_scale: {facts.unguided_scale}" if is_distilled and facts is not None else "",
     )
+
+
+def _data(place: str | None, kind: str | None, start: _Start, facts: FamilyFacts | None) -> str:
+    """The section `data`, on one line."""
+    keys: dict[str, Any] = {}
+    if place:
+        is_video = facts is not None and facts.is_video
+        keys = data_keys(place, is_video=is_video) if kind is None else {"kind": kind, "path": place}
+    resolution_px = start.resolution_px or (FamilyFacts.starting_px if facts is None else facts.starting_px)
+    if resolution_px is not None:
+        keys.setdefault("resolution", resolution_px)
+    if facts is not None and facts.starting_frames is not None:
+        keys.setdefault("num_frames", facts.starting_frames)
+    if start.caches:
+        keys["cache_dir"] = "./cache"
+    written = [f"{key}: {_quoted(value) if isinstance(value, str) else typed(value)}" for key, value in keys.items()]
+    shapes = [] if place else [f"kind: shapes, {start.shapes}"]
+    return "{" + ", ".join((*shapes, *written)) + "}"
 
 
 def _quoted(text: str) -> str:

@@ -30,12 +30,17 @@ class UserError(Exception):
 class UnknownName(UserError):
     """A name that is in no list of known ones."""
 
-    def __init__(self, kind: str, asked: str, known: Iterable[str], see: str | None = None) -> None:
-        """`see`: the command that lists them all."""
+    def __init__(
+        self, kind: str, asked: str, known: Iterable[str], see: str | None = None, near: Iterable[str] = ()
+    ) -> None:
+        """`see`: the command that lists them all. `near`: what else was probably meant, if no known name is close."""
         self.kind, self.asked, self.known = kind, asked, sorted(known)
+        self.near = tuple(near)
         guess = closest(asked, self.known)
-        hint = f"Did you mean {guess!r}?" if guess else f"Known: {_shortened(self.known)}."
-        listed = "" if guess or see is None else f" Run: {see}"
+        *others, last = [repr(name) for name in ([guess] if guess else self.near)] or [""]
+        guesses = f"{', '.join(others)} or {last}" if others else last
+        hint = f"Did you mean {guesses}?" if guesses else f"Known: {_shortened(self.known)}."
+        listed = "" if guesses or see is None else f" Run: {see}"
         super().__init__(f"There is no {kind} named {asked!r}. {hint}{listed}")
 
 

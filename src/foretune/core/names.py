@@ -7,10 +7,13 @@ fit, the answer is their list; where none does, the error names the nearest one.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import accumulate
 
 from foretune.core.errors import AmbiguousName, UnknownName
 
+_NEAR = 0.75
+"""Likeness of a mistyped name to the beginning of one; 1 is equal."""
 _SHORTEST_PART = 3
 """Characters that part of a name needs: one or two fit nearly everything."""
 
@@ -83,6 +86,13 @@ class Names:
         except UnknownName:
             return ()
         return (found.name, *found.others)
+
+    def near(self, typed: str) -> tuple[str, ...]:
+        """Entries of which some name begins nearly like an unknown one: flux.1-dev and others for fluxx."""
+        squeezed = "".join(self._words(typed))
+        begun = {name: tuple(self._beginnings(name)) for name in self.known}
+        matches = get_close_matches(squeezed, {text for texts in begun.values() for text in texts}, n=1, cutoff=_NEAR)
+        return tuple(name for name in self.known if matches and matches[0] in begun[name])
 
     def _words(self, text: str) -> list[str]:
         return [word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in self.ignored]

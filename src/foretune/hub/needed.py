@@ -24,5 +24,7 @@ def explain_download_failures(repo: str) -> AbstractContextManager[None]:
         repo,
         "could not be downloaded from the Hub",
         "What has arrived is kept: run the command again to continue. Check the model's name; if it is private or "
-        "gated, set HF_TOKEN; without a network, point `model` at a local folder in the diffusers layout.",
+        "gated, set HF_TOKEN.",
+        unreachable="What has arrived is kept: with a network, run the command again to continue. Without one, point "
+        "`model` at a local folder in the diffusers layout, or type the folder in place of the model's name.",
     )

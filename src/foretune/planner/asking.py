@@ -9,14 +9,13 @@ from foretune import catalog
 from foretune.catalog import ModelComponent
 from foretune.catalog.devices import Device, cards_of
 from foretune.choices.experiment import Experiment
-from foretune.choices.model import SINGLE_FILE_SUFFIXES, ModelReference, read_json, resolve_model
+from foretune.choices.model import ModelReference, read_json, resolve_model
 from foretune.choices.optimizers import FOUND_LR_FACTOR, OPTIMIZER_SPECS
 from foretune.choices.step_form import NO_HABITS, Numerics, TrainerHabits
-from foretune.config.overrides import apply_overrides, overridden, parse_overrides
+from foretune.config.overrides import apply_overrides, parse_overrides
 from foretune.config.reading import Asked, read_experiment, understand
-from foretune.config.starting import starting_text
-from foretune.config.yaml_files import parse
-from foretune.core.errors import ExperimentErrors, MissingExtra, Mistakes, UserError
+from foretune.config.target import is_experiment_file, starting_mapping, understand_named
+from foretune.core.errors import MissingExtra, Mistakes, UserError
 from foretune.core.values.plan import Plan
 from foretune.planner.advice import with_advice
 from foretune.planner.command_memory import with_commands
@@ -283,25 +282,15 @@ def asked_of(request: PlanRequest) -> Asked:
         found = find(path)
         if found is not None:
             return _asked_of_another(path, found, request.overrides)
-    is_model = path.suffix in SINGLE_FILE_SUFFIXES
-    if path.suffix in (".yaml", ".yml", ".json") or (path.is_file() and not is_model):
+    if is_experiment_file(path):
         return read_experiment(path, request.overrides, only_planned=True)
     mistakes = Mistakes()
     reference = mistakes.attempt(resolve_model, request.target)
-    model, family = (request.target, None) if reference is None else (reference.asked, reference.family)
-    form = parse(starting_text("experiment.yaml", model, "lora", None, family=family))
-    # The model's native size, and a method that the request may change.
-    for key in ("resolution", "num_frames"):
-        form["data"].pop(key, None)
-    mapping = overridden(form, request.overrides, mistakes)
+    mapping = starting_mapping(request.target, reference, request.overrides, mistakes, has_native_size=True)
     if any(mapping["optimizer"].get("kind") == spec.name for spec in OPTIMIZER_SPECS.values() if spec.finds_lr):
         # A question about memory need not name the factor.
         mapping["optimizer"].setdefault("lr", FOUND_LR_FACTOR)
-    asked = mistakes.attempt(_understood, mapping, reference is not None)
-    mistakes.raise_all()
-    assert asked is not None, "nothing was wrong with it"
-    assert reference is not None, "nothing was wrong with it"
-    return replace(asked, model=replace(asked.model, note=asked.model.note or reference.note))
+    return understand_named(mapping, reference, mistakes, only_planned=True)
 
 
 def _asked_of_another(path: Path, found: "Found", overrides: Sequence[str]) -> Asked:
@@ -316,14 +305,3 @@ def _asked_of_another(path: Path, found: "Found", overrides: Sequence[str]) -> A
     # The catalogue's model may be the distilled one of two that are alike.
     warnings = tuple(text for text in asked.warnings if accepts or "distilled" not in text)
     return replace(asked, warnings=warnings, origin=translated.origin(path.name))
-
-
-def _understood(mapping: dict[str, Any], knows_model: bool) -> Asked | None:
-    """Returns None if only the model's name is wrong, which is reported elsewhere."""
-    try:
-        return understand(mapping, source=None, only_planned=True)
-    except ExperimentErrors as error:
-        others = [text for text in error.problems if knows_model or not text.startswith("model: ")]
-        if others:
-            raise ExperimentErrors(None, others) from error
-        return None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from foretune.choices.running import ENGINES
-from foretune.core.units import counted_text, share_text
+from foretune.core.units import counted_text, duration_text, share_text
 
 if TYPE_CHECKING:
     from foretune.choices.experiment import Experiment
@@ -53,6 +53,46 @@ def question_text(asked: "Asked") -> str:
     if parallel.devices > 1:
         choices.append(f"one of {parallel.devices} devices ({ENGINES[parallel.sharding]})")
     return ", ".join(choices)
+
+
+def decision_lines(asked: "Asked", *, has_length: bool, has_synthetic_data: bool) -> Iterator[str]:
+    """What will be trained, on what and for how long, a line each. Without `has_length` the command decides that."""
+    experiment, model = asked.experiment, asked.model
+    train, validation = experiment.train, experiment.validation
+    note = "" if model.note is None else f" ({model.note})"
+    yield f"Model: {experiment.model}{note}"
+    yield f"Method: {question_text(asked)}, batch {train.batch_size}"
+    yield f"Data: {'synthetic latents and captions' if has_synthetic_data else _data(experiment)}, {_size(experiment)}"
+    yield f"Optimizer: {_schedule(experiment)}"
+    if has_length:
+        every = "" if validation.every is None else f", validated every {counted_text(validation.every, 'steps')}"
+        yield f"Length: {_length(experiment)}{every}"
+
+
+def _length(experiment: "Experiment") -> str:
+    train = experiment.train
+    if train.steps is not None:
+        return counted_text(train.steps, "steps")
+    return duration_text(train.seconds) if train.seconds is not None else counted_text(train.epochs or 0, "epochs")
+
+
+def _data(experiment: "Experiment") -> str:
+    data = experiment.data
+    place = data.encoded or getattr(data, "path", None) or ", ".join(one.path for one in getattr(data, "folders", ()))
+    kind = "encoded" if data.encoded is not None else data.kind
+    return f"{place} ({kind})" if place else f"generated {kind}"
+
+
+def _size(experiment: "Experiment") -> str:
+    data = experiment.data
+    frames = "" if data.num_frames is None else f", {counted_text(data.num_frames, 'frames')}"
+    return ("the model's own size" if data.resolution is None else f"{data.resolution} px") + frames
+
+
+def _schedule(experiment: "Experiment") -> str:
+    optimizer = experiment.optimizer
+    warmup = f" after {counted_text(optimizer.warmup_steps, 'warm-up steps')}" if optimizer.warmup_steps else ""
+    return f"{optimizer.kind}, learning rate {optimizer.lr:g}, {optimizer.schedule}{warmup}"
 
 
 def subject_text(asked: "Asked") -> str:

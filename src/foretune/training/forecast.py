@@ -1,16 +1,19 @@
 """The plan of a run on the machine it is about to run on."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from foretune import catalog
 from foretune.catalog.devices import HERE, Device, Kind, generic_card
+from foretune.choices.model import resolve_model
 from foretune.config.reading import Asked
 from foretune.core.errors import UserError
 from foretune.core.importing import collector_paused
 from foretune.core.units import GIB, MIB
 from foretune.core.values.plan import Plan
+from foretune.models.locating import locate
 from foretune.planner.asking import LiveSource, PlanRequest, plan_question
 from foretune.planner.device_requests import cpu_here
 from foretune.planner.timing.measured_here import speeds_of_this_machine
@@ -28,6 +31,10 @@ def plan_here(asked: Asked, live: LiveSource, tell: Callable[[str], None]) -> Pl
     if device is None:
         tell("No plan, so no estimate of memory and speed: the catalogue has no device like this one.")
         return None
+    if asked.model.family is None:
+        # Only the files of the repository tell; the run downloads them in any case.
+        folder, _ = locate(asked.model)
+        asked = replace(asked, model=replace(resolve_model(str(folder)), asked=asked.model.asked))
     # The threads that the run will compute with; torch is imported, so it knows its own choice.
     threads = asked.experiment.parallel.threads or torch.get_num_threads()
     request = PlanRequest(

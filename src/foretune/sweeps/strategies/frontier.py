@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from foretune.choices.picture_size import width_and_height
 from foretune.choices.sweep import AxisOption, combinations, value_label
 from foretune.sweeps.strategies.seam import NOT_FITTING, MemoryExcess, Point, PointResult, SearchSpace
 
@@ -156,8 +157,9 @@ def _size(option: AxisOption) -> float:
 
 
 def size_of(label: str) -> float:
-    """A size as text: 8, or a width and a height such as 416x240."""
-    product = 1.0
-    for part in label.lower().split("x"):
-        product *= float(part)
-    return product
+    """A size as text: 8, or the area of a width and a height such as 416x240. Raises ValueError for anything else."""
+    try:
+        return float(label)
+    except ValueError:
+        width_px, height_px = width_and_height(label)
+        return float(width_px * height_px)
