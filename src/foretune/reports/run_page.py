@@ -188,7 +188,7 @@ def _joined(views: Sequence[JoinedView]) -> Markup | None:
         columns = [TableColumn(head[0]), *map(numeric, head[1:])]
         parts += [tag("h3", view.title)] if len(views) > 1 else []
         # The names of machines are words above numbers.
-        machines = [rows[0][0], *(TableCell(name, class_="words") for name in rows[0][1:])]
+        machines: list[str | TableCell] = [rows[0][0], *(TableCell(name, class_="words") for name in rows[0][1:])]
         parts.append(data_table(view.title, columns, [Rows([TableRow(machines), *map(TableRow, rows[1:])])]))
     title = views[0].title if len(views) == 1 else "Configurations of the studies"
     words = "Means over seeds; in brackets the 95 % interval of the mean, from three seeds on."
