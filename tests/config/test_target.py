@@ -118,7 +118,7 @@ def test_an_address_is_a_packed_set() -> None:
 
 
 def test_an_encoded_set_is_read_as_it_was_encoded(work: Path) -> None:
-    settings = {
+    settings: dict[str, object] = {
         "data.kind": "clips",
         "data.trigger": None,
         "data.folders": [],
