@@ -4,7 +4,6 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -119,7 +118,7 @@ def test_an_address_is_a_packed_set() -> None:
 
 
 def test_an_encoded_set_is_read_as_it_was_encoded(work: Path) -> None:
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "data.kind": "clips",
         "data.trigger": None,
         "data.folders": [],
