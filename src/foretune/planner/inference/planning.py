@@ -59,6 +59,11 @@ class InferencePlanner:
         self._memory: dict[tuple[InferenceQuestion, bool], PipelineMemory] = {}
         self._passes: dict[bool, PipelinePasses] = {}
 
+    @property
+    def note(self) -> str | None:
+        """How the model's name was understood, after the first plan."""
+        return next((subject.reference.note for subject in self._subjects.values()), None)
+
     def plan_on(
         self, device: Device, *, terms: Terms = PUBLISHED, host: HostBudget | None = None, advises: bool = True
     ) -> InferencePlan:

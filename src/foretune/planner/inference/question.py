@@ -19,7 +19,6 @@ from foretune.planner.traces import Traces
 
 NUMBERS: tuple[DenoiserNumbers, ...] = ("none", "int8", "float8", "float8-dynamic", "nf4", "int8-bnb")
 """Quantisations that leave something in a model that only samples."""
-OFFLOADS: tuple[Offload, ...] = ("none", "encoders", "model")
 _FIELDS = {"batch": "batch_size"}
 _FILES = (".yaml", ".yml", ".json")
 
@@ -69,6 +68,7 @@ class InferenceSubject:
 
     question: InferenceQuestion
     reference: ModelReference
+    """How the model was named."""
     found: Footprint
     """Of the training with the same passes, in bf16."""
 

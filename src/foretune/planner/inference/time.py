@@ -97,7 +97,8 @@ class PipelinePasses:
         return passes_seconds(passes, speed, found.traces.work_times, is_cpu=found.trains_on_host)
 
     def _in_precision(self, passes: Iterable[TimedTrace | str], precision: Precision) -> list[TimedTrace]:
-        formats = Float32Formats.of_step(precision)
+        # How fp32 tensors are multiplied is set by the precision of inference, also where decoding is in fp32.
+        formats = Float32Formats.of_step(self._subject.question.precision)
         return [
             replace(one, trace=_in_dtype(one.trace, precision), formats=formats)
             for one in passes
