@@ -110,7 +110,7 @@ def _without_autocast(found: Pass, traced: TracedPrecision, precision: Precision
             for event in found.events
             if event.category != MemoryPart.CAST_WEIGHTS
         ),
-        note=None if traced == "fp32" else f"{found.component}: what decoding without autocast saves; autocast is counted",
+        note=None if traced == "fp32" else f"the memory that {found.component} saves by decoding without autocast",
     )
 
 

@@ -52,7 +52,7 @@ class InferenceQuestion:
         overrides = ["train.precision=bf16", "train.gradient_accumulation=1", f"train.batch_size={self.batch_size}"]
         overrides += ["levers.gradient_checkpointing=1", "data.held_out=0", f"quantize.denoiser={self.quantize}"]
         if self.adapter_rank is None and self.quantize == "none":
-            overrides += ["method.kind=full", "train.weight_dtype=bf16"]
+            overrides += ["method.kind=full", "train.weight_dtype=bf16", "accept=[distilled-base]"]
         else:
             overrides += ["method.kind=lora", f"method.rank={self.adapter_rank or 1}"]
         if self.size_px is not None:

@@ -175,7 +175,7 @@ def _remedy(remedy: InferenceRemedy) -> str:
         f"--{_OPTIONS.get(key, key)}{'' if value == 'true' else f' {value}'}" for key, value in remedy.settings.items()
     )
     verdict = "" if remedy.verdict == "fits" else f", {remedy.verdict}"
-    result = "rounds the weights" if remedy.changes_the_result else "same result"
+    result = "rounds the weights" if remedy.changes_the_result else "same weights"
     return f"{options} ({memory_text(remedy.process_bytes)}{verdict}; {result})"
 
 
