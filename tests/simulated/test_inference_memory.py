@@ -54,18 +54,15 @@ def measured(folder: Path, batch_size: int) -> dict[str, int]:
             **arguments,
         )
     ends(InferencePhase.DECODE)
-    del pipeline, denoiser, decode
     return peaks
 
 
-@pytest.mark.parametrize(
-    ("family", "like", "batch_size"), [("flux", "flux.1-dev", 2), ("sd3", "sd3.5-medium", 2)]
-)
+@pytest.mark.parametrize(("family", "like", "batch_size"), [("flux", "flux.1-dev", 2), ("sd3", "sd3.5-medium", 2)])
 def test_each_phase_takes_what_was_planned(
     family: str,
     like: str,
     batch_size: int,
-    simulated_gpu: Any,  # noqa: ARG001 - pipelines go to "cuda"
+    simulated_gpu: Any,
     tiny_pipeline: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

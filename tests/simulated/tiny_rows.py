@@ -62,7 +62,7 @@ class TinyRows:
             self._recorded[form.slug()] = forward.make_forward_trace(form)
         return self._recorded[form.slug()]
 
-    def tracer(self, model: ModelReference) -> LiveTracer:  # noqa: ARG002 - it is the one model
+    def tracer(self, model: ModelReference) -> LiveTracer:
         live = LiveTraces(self.family)
 
         def trace(form: Any, size: Any) -> StepTrace:
@@ -77,5 +77,5 @@ class TinyRows:
 
         return trace
 
-    def described(self, model: ModelReference) -> tuple[ModelComponent, Geometry]:  # noqa: ARG002
+    def described(self, model: ModelReference) -> tuple[ModelComponent, Geometry]:
         return self._denoiser, geometry_of(self.family)

@@ -71,7 +71,9 @@ def inference_rows(
             "inference_steps": inference.inference_steps,
         }
         found = _inferred(forecast.experiment, question, plan, device)
-        rows.append(ForecastRow(device=device, configuration=name, setting=ONLY_SETTING, changes=dict(changes), **found))
+        rows.append(
+            ForecastRow(device=device, configuration=name, setting=ONLY_SETTING, changes=dict(changes), **found)
+        )
     return rows
 
 

@@ -26,21 +26,14 @@ _OF_INFERENCE = {
     "compiled": "is for inference. Of training: foretune plan MODEL levers.compile=regional",
     "size": "is for inference. Of training: foretune plan MODEL data.resolution=512",
     "vae_tiling": "is for inference. Of training: foretune plan MODEL levers.vae_tiling=true",
-} | {
-    name: "is for inference. Add --inference"
-    for name in ("adapter_rank", "offload", "inference_steps")
-}
+} | dict.fromkeys(("adapter_rank", "offload", "inference_steps"), "is for inference. Add --inference")
 """Options that only a plan of inference has."""
+_NOT_OF_INFERENCE = ("interconnect", "spot", "interruptions", "restart_wait", "expandable", "live", "html", "goal")
+_OF_A_SEARCH = ("num_devices", "deadline", "budget", "min_batch", "output")
 _OF_TRAINING = {
     "height": "is for training. Of inference: foretune plan MODEL --inference --size 768x512",
     "width": "is for training. Of inference: foretune plan MODEL --inference --size 768x512",
-} | {
-    name: "does not go with --inference. Leave it out"
-    for name in (
-        "interconnect", "spot", "interruptions", "restart_wait", "expandable", "live", "html", "goal", "num_devices",
-        "deadline", "budget", "min_batch", "output",
-    )
-}  # fmt: skip
+} | dict.fromkeys((*_NOT_OF_INFERENCE, *_OF_A_SEARCH), "does not go with --inference. Leave it out")
 """Options that a plan of inference does not have."""
 
 _Target = Annotated[
@@ -196,13 +189,14 @@ def plan(
     output: _Output = None,
 ) -> None:
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
+    typed = locals()
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
     refuse_given(context, _OF_TRAINING if inference else _OF_INFERENCE)
     if inference:
-        _inference(context.params)
+        _inference(typed)
     else:
-        _training(context.params)
+        _training(typed)
 
 
 def _inference(typed: Mapping[str, Any]) -> None:

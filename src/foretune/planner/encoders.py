@@ -78,9 +78,7 @@ def autoencoder_pass(
     proportion to its positions. This is an upper bound, because chunks of frames do not grow with their number.
     """
     if tiled and (tile := tile_of(extent)) != extent:
-        of_one_tile = autoencoder_pass(
-            forwards, name, kind, precision, tile, num_samples, in_precision=in_precision
-        )
+        of_one_tile = autoencoder_pass(forwards, name, kind, precision, tile, num_samples, in_precision=in_precision)
         return replace(of_one_tile, stitched_bytes=_stitched_bytes(extent) * num_samples if kind == "decode" else 0)
     # In 16 bits without autocast all tensors have half of their bytes in fp32.
     traced = autoencoder_trace(forwards, name, kind, "fp32" if in_precision else precision, extent)

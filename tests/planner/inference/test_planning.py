@@ -163,7 +163,8 @@ def test_what_makes_it_fit_does() -> None:
     assert found.verdict == "does not fit"
     assert [one.changes_the_result for one in found.remedies] == [False, True]
     for remedy in found.remedies:
-        again = plan("flux.1-dev", on="rtx-4090", **remedy.settings)
+        settings: dict[str, Any] = remedy.settings
+        again = plan("flux.1-dev", on="rtx-4090", **settings)
         assert (again.verdict, again.process_bytes) == (remedy.verdict, remedy.process_bytes)
     batch = plan("sdxl-unet", on="16GiB", batch_size=8, advises=True)
     assert batch.verdict != "fits"
@@ -200,7 +201,7 @@ def test_what_is_unknown_is_said() -> None:
 
 
 def test_wrong_questions_say_what_to_type() -> None:
-    with pytest.raises(UserError, match="takes a model, not an experiment file"):
+    with pytest.raises(UserError, match="for a model, not for an experiment file"):
         plan("experiment.yaml")
     with pytest.raises(UserError, match="inference is planned on one device"):
         plan("sdxl-unet", on="rtx-4090+rtx-3090")

@@ -11,10 +11,11 @@ from functools import cached_property
 
 from foretune import catalog
 from foretune.choices.forward_form import ForwardKind
+from foretune.choices.quantize import EncoderNumbers
 from foretune.choices.training import Precision
 from foretune.core.values.plan import PhaseMemory
 from foretune.core.vocabulary import InferencePhase, MemoryPart
-from foretune.planner.around import RunToPlan, guided_batch, notes_of, play_pass
+from foretune.planner.around import guided_batch, notes_of, play_pass
 from foretune.planner.encoders import BYTES_PER_WEIGHT, Pass, autoencoder_pass, sampling_pass, text_pass
 from foretune.planner.inference.question import InferenceSubject
 from foretune.planner.phase_memory import FILE_BYTES_PER_WEIGHT, Phase, PhaseHostMemory, loaded, phase_of
@@ -137,7 +138,7 @@ class PipelineMemory:
         """
         stored = sum(e.num_bytes for e in self._run.around.lasting if e.category == MemoryPart.FROZEN_WEIGHTS)
         traced, num_params = BYTES_PER_WEIGHT[_TRACED_PRECISION], self._run.denoiser.num_params
-        numbers = "nf4" if self._question.quantize == "nf4" else "int8"
+        numbers: EncoderNumbers = "nf4" if self._question.quantize == "nf4" else "int8"
         num_quantized = (traced * num_params - stored) / (traced - bytes_per_weight(numbers, _USUAL_WIDTH))
         return round((self._per_weight - traced) * max(0.0, num_params - num_quantized))
 

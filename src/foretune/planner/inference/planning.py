@@ -216,9 +216,15 @@ def _notes(phases: Sequence[Phase]) -> tuple[str, ...]:
 
 def _warnings(question: InferenceQuestion, device: Device) -> Iterator[str]:
     if question.precision == "bf16" and multiplies(device, "bf16") is False:
-        yield f"{device.name} has no bf16 units, so PyTorch emulates bf16 at the rate of fp32. Use --precision fp16"
+        yield (
+            f"{device.name} has no bf16 units, so PyTorch emulates bf16 at the rate of fp32. "
+            "Run: foretune plan MODEL --inference --precision fp16"
+        )
     if question.quantize in FLOAT8_PRODUCTS and device.kind == "cuda" and multiplies(device, "fp8") is False:
-        yield f"{device.name} does not multiply in float8. Use --quantize float8, which stores weights in float8 alone"
+        yield (
+            f"{device.name} does not multiply in float8. For weights in float8 alone, run: "
+            "foretune plan MODEL --inference --quantize float8"
+        )
 
 
 def _assumptions(subject: InferenceSubject) -> Iterator[str]:

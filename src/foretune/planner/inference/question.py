@@ -98,7 +98,7 @@ def subject_of(question: InferenceQuestion, live: LiveSource | None, *, on_host:
     """Finds the model and its traces. Raises a `UserError` for what it cannot do."""
     if question.model.endswith(_FILES):
         raise UserError(
-            f"--inference takes a model, not an experiment file such as {question.model}. "
+            f"Inference is planned for a model, not for an experiment file such as {question.model}. "
             "Run: foretune plan flux.1-dev --inference --on rtx-4090"
         )
     asked = asked_of(PlanRequest(target=question.model, overrides=question.experiment_overrides()))

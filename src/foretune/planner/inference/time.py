@@ -66,7 +66,9 @@ class PipelinePasses:
         if question.offload == "model":
             raise NotKnown("the speed of copies from memory that is not page-locked, as diffusers offloads parts")
         speed = terms.speeds(device)
-        pass_s, guided_s = (self._denoising_s(size, device, speed) for size in (question.batch_size, self.samples_per_pass))
+        pass_s, guided_s = (
+            self._denoising_s(size, device, speed) for size in (question.batch_size, self.samples_per_pass)
+        )
         encoding_s, decoding_s = (self._seconds(one, speed).step_s for one in (self._encoding, self._decoding))
         step_s = self.passes_per_step * guided_s
         total_s = encoding_s + question.num_inference_steps * step_s + decoding_s

@@ -40,7 +40,7 @@ def print_inference_plans(out: "Console", plans: Sequence[InferencePlan], *, exp
     if explain:
         _print_details(out, plans)
     else:
-        out.print("Assumptions and traces: --explain", style="dim")
+        out.print("Assumptions and traces: foretune plan ... --explain", style="dim")
 
 
 def _question(plan: InferencePlan) -> str:
@@ -107,7 +107,10 @@ def _print_phases(out: "Console", plan: InferencePlan) -> None:
     parts = list(dict.fromkeys(part for phase in plan.phases for part in phase.device_bytes_by_part))
     rows = table("tensors by phase", *parts, "together")
     for phase in plan.phases:
-        cells = [memory_text(phase.device_bytes_by_part[part]) if part in phase.device_bytes_by_part else "" for part in parts]
+        cells = [
+            memory_text(phase.device_bytes_by_part[part]) if part in phase.device_bytes_by_part else ""
+            for part in parts
+        ]
         rows.add_row(phase.phase, *cells, memory_text(phase.device_bytes))
     right(rows, *range(1, len(parts) + 2))
     out.print(rows)
