@@ -84,7 +84,7 @@ def _inferred(
     data = experiment.get("data", {})
     sizes = {"model": experiment["model"], "size": data.get("resolution"), "frames": data.get("num_frames")}
     try:
-        found = plan({**sizes, **question}, device)
+        found = plan({**sizes, "only_denoising": True, **question}, device)
     except UserError as error:
         return {"values": {}, "missing": str(error)}
     memory = (found.process_bytes / MIB, found.process_low_bytes / MIB, found.process_high_bytes / MIB)

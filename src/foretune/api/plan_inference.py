@@ -64,6 +64,7 @@ def plan_inference(
     size: int | str | None = None,
     frames: int | None = None,
     inference_steps: int = 28,
+    only_denoising: bool = False,
     prices: Mapping[str, float] | Sequence[str] | None = None,
     ram: str | None = None,
     observer: Observer | None = None,
@@ -84,6 +85,7 @@ def plan_inference(
         size: side in pixels, or a width and a height such as "416x240"; the model's own if left out.
         frames: of clips; the model's own if left out.
         inference_steps: denoising steps.
+        only_denoising: the denoiser alone and without guidance, as `bench_inference` measures denoising steps.
         prices: US dollars for an hour of a device, `{"h100-sxm": 2.49}`; others have the catalogue's.
         ram: also judge the host's memory: `"32GiB"`, or `"here"`.
         observer: receives progress.
@@ -107,6 +109,7 @@ def plan_inference(
         size_px=size,
         num_frames=frames,
         num_inference_steps=inference_steps,
+        only_denoising=only_denoising,
     )
     source = live_steps(observer, lambda what: observer.preparing(what, 0, 0), needed=False)
     planner = InferencePlanner(question, source)

@@ -106,6 +106,16 @@ def test_activations_are_those_of_a_pass_of_as_many_samples(model: str, num_samp
     assert part(found, "denoising", "activations") == pytest.approx(find_peak(passing.events).num_bytes, rel=1e-3)
 
 
+def test_denoising_alone_has_the_denoiser_and_no_guidance() -> None:
+    whole, alone = plan("sd3.5-large"), plan("sd3.5-large", only_denoising=True)
+    assert {phase.phase for phase in alone.phases} == {"loading the model", "denoising"}
+    assert set(alone.phases[-1].device_bytes_by_part) == {"denoiser", "activations"}
+    assert part(alone, "denoising", "denoiser") == part(whole, "denoising", "denoiser")
+    assert part(alone, "denoising", "activations") < 0.6 * part(whole, "denoising", "activations")
+    assert seconds(alone).step_s == seconds(whole).pass_s
+    assert (seconds(alone).encoding_s, seconds(alone).decoding_s) == (0, 0)
+
+
 def test_a_batch_of_two_takes_between_one_and_two_times_as_long(flux: InferencePlan) -> None:
     pair = plan("flux.1-dev", batch_size=2)
     assert 1 < seconds(pair).total_s / seconds(flux).total_s <= 2.001

@@ -45,6 +45,8 @@ class PipelineMemory:
         self._subject, self._question, self._run = subject, question, run
         self._per_weight = BYTES_PER_WEIGHT[question.precision]
         system = run.denoiser.system
+        if question.only_denoising:
+            system = None
         names = () if system is None else system.text_encoders
         self._texts = [
             text_pass(run.forwards, name, question.precision, question.batch_size, run.sizes[2]) for name in names
@@ -53,9 +55,11 @@ class PipelineMemory:
         self._image_encoder_bytes = (
             0 if image_encoder is None else catalog.component(image_encoder).num_params * self._per_weight
         )
-        self._frames = [self._autoencoder("encode")] if takes_first_frame(run) else []
-        self._decoding = [] if run.around.vae_name is None else [self._autoencoder("decode")]
-        sizes = (guided_batch(run) * run.sizes[0], *run.sizes[1:])
+        has_frames, has_autoencoder = takes_first_frame(run), run.around.vae_name is not None
+        self._frames = [self._autoencoder("encode")] if has_frames and not question.only_denoising else []
+        self._decoding = [self._autoencoder("decode")] if has_autoencoder and not question.only_denoising else []
+        guided = 1 if question.only_denoising else guided_batch(run)
+        sizes = (guided * run.sizes[0], *run.sizes[1:])
         denoising = sampling_pass(run.forwards, run.denoiser.name, question.precision, sizes)
         self._denoising = replace(denoising, widened_bytes=self._widened_bytes())
 

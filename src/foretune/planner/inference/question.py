@@ -38,6 +38,8 @@ class InferenceQuestion:
     size_px: int | str | None = None
     num_frames: int | None = None
     num_inference_steps: int = 28
+    only_denoising: bool = False
+    """The denoiser alone and without guidance, as `foretune bench --inference` measures denoising steps."""
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
         """Returns the question with other settings, by parameter of `plan_inference`."""

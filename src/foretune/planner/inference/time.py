@@ -38,9 +38,18 @@ class PipelinePasses:
     def __init__(self, subject: InferenceSubject) -> None:
         self._subject, self._run = subject, subject.run
         question, run = subject.question, subject.run
-        self.passes_per_step = passes_of_a_step(run)
-        self.samples_per_pass = guided_batch(run) * question.batch_size
         self._denoiser = _denoiser_trace(subject)
+        self.passes_per_step, self.samples_per_pass = 1, question.batch_size
+        self._encoding: list[TimedTrace] = []
+        self._decoding: list[TimedTrace] = []
+        self.notes: tuple[str, ...] = ()
+        if not question.only_denoising:
+            self.passes_per_step = passes_of_a_step(run)
+            self.samples_per_pass *= guided_batch(run)
+            self._find_encoding_and_decoding()
+
+    def _find_encoding_and_decoding(self) -> None:
+        subject, run, question = self._subject, self._run, self._subject.question
         is_guided = self.passes_per_step > 1 or guided_batch(run) > 1
         encoding = list(text_passes(run, question.batch_size, 2 if is_guided else 1))
         if takes_first_frame(run):
