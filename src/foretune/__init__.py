@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from foretune.api.lists import list_devices, list_methods, list_models
     from foretune.api.pack_data import check_data, index_data, pack_data
     from foretune.api.plan import Plans, plan
+    from foretune.api.plan_inference import InferencePlans, plan_inference
     from foretune.api.profile import ProfiledRun, profile
     from foretune.api.publish import PublishedRun, publish
     from foretune.api.recommend import Recommended, recommend
@@ -62,6 +63,7 @@ __all__ = [
     "ImportedConfig",
     "ImportedTraining",
     "InferenceComparison",
+    "InferencePlans",
     "Observer",
     "Plans",
     "ProfiledRun",
@@ -111,6 +113,7 @@ __all__ = [
     "open_run",
     "pack_data",
     "plan",
+    "plan_inference",
     "profile",
     "publish",
     "recommend",
@@ -150,6 +153,7 @@ _WHERE = {
     "api.lists": ("list_devices", "list_methods", "list_models"),
     "api.pack_data": ("check_data", "index_data", "pack_data"),
     "api.plan": ("Plans", "plan"),
+    "api.plan_inference": ("InferencePlans", "plan_inference"),
     "api.profile": ("ProfiledRun", "profile"),
     "api.publish": ("PublishedRun", "publish"),
     "api.recommend": ("Recommended", "recommend"),

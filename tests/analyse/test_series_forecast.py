@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from foretune.analyse.series_forecast import ForecastRow, forecast_rows
+from foretune.analyse.series_forecast import ForecastRow, forecast_rows, inference_rows
 from foretune.choices.study import StudyFile
-from foretune.choices.study_series import SeriesForecast
+from foretune.choices.study_series import SeriesForecast, SeriesInference
 from foretune.core.errors import UserError
 from foretune.core.units import MIB
 
@@ -70,3 +70,64 @@ def test_each_configuration_in_each_setting() -> None:
     assert full.values == {"peak memory, MiB": (8, 7, 9)}, "what does not fit has no speed"
     wrong = row(rows, "wrong", "one")
     assert (wrong.values, wrong.missing) == ({}, "there is no such method")
+
+
+def infer(question: Mapping[str, Any], device: str) -> Any:
+    """A pass of 0.25 s, with a band of twice the time; nothing is known of compiled blocks."""
+    assert device == "l4"
+    assert (question["model"], question["size"]) == ("sd3-medium", 512)
+    assert question["only_denoising"], "as a bench measures"
+    is_compiled = question.get("compile", "off") != "off"
+    time = None if is_compiled else SimpleNamespace(
+        denoising_passes_per_s=4.0, total_s=10, low_s=5, high_s=20, rank=question["adapter_rank"]
+    )  # fmt: skip
+    batch = question.get("batch", 1)
+    return SimpleNamespace(
+        process_bytes=8 * MIB * batch, process_low_bytes=7 * MIB, process_high_bytes=900 * MIB, batch_size=batch,
+        verdict="does not fit" if batch > 8 else "fits", time=time, no_time="compiled" if is_compiled else None,
+    )  # fmt: skip
+
+
+FULL_SIZE = SeriesForecast(experiment={"model": "sd3-medium", "data": {"resolution": 512}}, on=("l4",))
+
+
+def test_each_way_to_sample_is_planned() -> None:
+    variants = {"plain": {}, "four": {"batch": 4}, "fast": {"compile": "regional"}, "many": {"batch": 16}}
+    asked = SeriesInference.model_validate({"variants": variants})
+    plain, four, fast, many = inference_rows(asked, FULL_SIZE, infer)
+    speeds = {"inference, steps/s": (4, 2, 8), "image-steps/s": (4, 2, 8)}
+    assert plain.values == {"peak memory, MiB": (8, 7, 900), **speeds}
+    assert four.values["image-steps/s"][0] == 16
+    assert (list(fast.values), fast.missing) == (["peak memory, MiB"], "no time: compiled")
+    assert (list(many.values), many.missing) == (["peak memory, MiB"], "does not fit")
+
+
+def test_an_adapter_takes_part_unless_it_is_merged() -> None:
+    ranks = []
+
+    def noted(question: Mapping[str, Any], device: str) -> Any:
+        ranks.append((question["precision"], question["adapter_rank"]))
+        return infer(question, device)
+
+    variants = {"merged": {"merge": True}, "beside": {"precision": "bf16"}}
+    asked = SeriesInference.model_validate({"variants": variants})
+    inference_rows(asked, FULL_SIZE, noted, trained_rank=16)
+    assert ranks == [("fp32", None), ("bf16", 16)]
+
+
+def test_equal_steps_forecasts_denoising_at_its_batch() -> None:
+    content = {
+        "protocol": "equal-steps",
+        "experiment": {},
+        "steps": 4,
+        "configurations": {"lora": {"method.kind": "lora"}},
+    }
+    forecast = SeriesForecast(
+        experiment={"model": "sd3-medium", "data": {"resolution": 512}, "parallel": {"devices": 1}}, on=("l4",)
+    )
+    for batch_size, missing in ((8, None), (256, "denoising at batch 256 in fp32: does not fit")):
+        study = StudyFile.model_validate({**content, "inference": {"batch_size": batch_size}})
+        (found,) = forecast_rows(study, forecast, plan, infer)
+        assert found.missing == missing
+        assert found.values.get("inference, steps/s") == (None if missing else (4, 2, 8))
+        assert "samples/s" in found.values

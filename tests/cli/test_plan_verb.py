@@ -396,3 +396,44 @@ def test_mistakes_in_a_goal_are_reported_together(foretune: Foretune) -> None:
     assert answer.returncode == 2
     for part in ("best", "--deadline 6h", "--budget 20usd"):
         assert part in answer.stderr
+
+
+INFERENCE = ("plan", "flux.1-dev", "--inference", "--on", "rtx-4090,h100-sxm")
+
+
+def test_a_plan_of_inference_fits_a_screen(foretune: Foretune) -> None:
+    answer = foretune(*INFERENCE)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    title, sentence, *lines = answer.stdout.splitlines()
+    assert title == "flux.1-dev: inference in bf16, batch 1, 1024 x 1024 px, 28 steps"
+    assert sentence == "Fits on h100-sxm. Does not fit on rtx-4090. The peak phase is decoding."
+    assert all(len(line) <= 80 for line in answer.stdout.splitlines())
+    assert any(line.startswith("tensors by phase") for line in lines)
+    assert any(line.startswith("To make it fit on rtx-4090: --offload encoders (") for line in lines)
+
+
+def test_the_table_of_inference_says_what_json_says(foretune: Foretune) -> None:
+    shown = foretune(*INFERENCE).stdout
+    plans = json.loads(foretune(*INFERENCE, "--json").stdout)
+    assert [plan["format"] for plan in plans] == ["InferencePlan", "InferencePlan"]
+    for plan in plans:
+        line = next(line for line in shown.splitlines() if line.startswith(plan["device"] + " "))
+        for number in (f"{plan['process_bytes'] / 2**30:.1f} (", f"{plan['time']['denoising_steps_per_s']:.3g}"):
+            assert number in line
+        assert f"${plan['usd_per_thousand']:.2f}" in line
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (("--batch", "4"), "--batch is for inference. Of training: foretune plan MODEL train.batch_size=4"),
+        (("--inference", "--goal", "cheapest"), "--goal does not go with --inference"),
+        (("--inference", "train.batch_size=4"), "--inference takes a model and options, not 'train.batch_size=4'"),
+        (("--inference", "--quantize", "int9"), "int8"),
+        (("--inference", "--offload", "encoder"), "encoders"),
+    ],
+)
+def test_options_of_the_other_plan_are_refused(foretune: Foretune, typed: tuple[str, ...], message: str) -> None:
+    answer = foretune("plan", "sd3-medium", *typed, "--on", "l4")
+    assert answer.returncode == 2
+    assert message in answer.stderr

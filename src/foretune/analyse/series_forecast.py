@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.study_cells import (
     COST,
+    INFERENCE_SPEED,
     ITERATION_SPEED,
     PEAK_MEMORY,
     RUN_TIME,
@@ -16,13 +18,13 @@ from foretune.analyse.study_cells import (
     TRAINING_SPEED,
     epoch_title,
 )
-from foretune.choices.study import StudyFile
-from foretune.choices.study_series import SeriesForecast
+from foretune.choices.study import StudyFile, StudyInference
+from foretune.choices.study_series import SeriesForecast, SeriesInference
 from foretune.config.overrides import apply_overrides
 from foretune.config.study_files import ONLY_SETTING
 from foretune.core.errors import UserError
 from foretune.core.units import MIB
-from foretune.core.values import Plan
+from foretune.core.values import InferencePlan, Plan
 from foretune.core.values.plan import Verdict
 from foretune.core.values.plan_time import StepTime
 
@@ -33,6 +35,8 @@ Band = tuple[float, float, float]
 """The likely value with the low and the high end of its band."""
 Planner = Callable[[Mapping[str, Any], str], Plan]
 """Plans an experiment on a device; raises a `UserError` where it cannot."""
+InferencePlanner = Callable[[Mapping[str, Any], str], InferencePlan]
+"""Plans inference by the parameters of `plan_inference` on a device; raises a `UserError` where it cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +58,59 @@ class ForecastRow:
     """The reason why there is no speed, or no plan."""
 
 
-def forecast_rows(study: StudyFile, forecast: SeriesForecast, plan: Planner) -> list[ForecastRow]:
-    """Plans each configuration of a study in each setting on each device."""
+def inference_rows(
+    inference: SeriesInference, forecast: SeriesForecast, plan: InferencePlanner, *, trained_rank: int | None = None
+) -> list[ForecastRow]:
+    """Plans each way to sample on each device.
+
+    `trained_rank`: rank of the adapter that is sampled with; it takes part in each pass unless it is merged.
+    """
+    rows = []
+    for device, (name, changes) in itertools.product(forecast.on, inference.variants.items()):
+        has_adapter = trained_rank is not None and not changes.get("merge", False)
+        question = {
+            "precision": "fp32",
+            **{key: changes[key] for key in ("precision", "quantize", "compile", "batch") if key in changes},
+            "adapter_rank": trained_rank if has_adapter else None,
+            "inference_steps": inference.inference_steps,
+        }
+        found = _inferred(forecast.experiment, question, plan, device)
+        rows.append(
+            ForecastRow(device=device, configuration=name, setting=ONLY_SETTING, changes=dict(changes), **found)
+        )
+    return rows
+
+
+def _inferred(
+    experiment: Mapping[str, Any], question: Mapping[str, Any], plan: InferencePlanner, device: str
+) -> dict[str, Any]:
+    """What a plan of inference says of the full-size model."""
+    data = experiment.get("data", {})
+    sizes = {"model": experiment["model"], "size": data.get("resolution"), "frames": data.get("num_frames")}
+    try:
+        found = plan({**sizes, "only_denoising": True, **question}, device)
+    except UserError as error:
+        return {"values": {}, "missing": str(error)}
+    memory = (found.process_bytes / MIB, found.process_low_bytes / MIB, found.process_high_bytes / MIB)
+    values = {PEAK_MEMORY: memory}
+    if found.verdict == "does not fit":
+        return {"values": values, "verdict": found.verdict, "missing": "does not fit"}
+    if found.time is None:
+        return {"values": values, "verdict": found.verdict, "missing": f"no time: {found.no_time}"}
+    shares = (1.0, found.time.total_s / found.time.high_s, found.time.total_s / found.time.low_s)
+    likely, low, high = (share * found.time.denoising_passes_per_s for share in shares)
+    values[INFERENCE_SPEED] = (likely, low, high)
+    values[IMAGE_STEPS] = (found.batch_size * likely, found.batch_size * low, found.batch_size * high)
+    return {"values": values, "verdict": found.verdict}
+
+
+def forecast_rows(
+    study: StudyFile, forecast: SeriesForecast, plan: Planner, infer: InferencePlanner | None = None
+) -> list[ForecastRow]:
+    """Plans each configuration of a study in each setting on each device.
+
+    `infer` plans the denoising speed that equal-steps measures after each training.
+    """
     num_samples = forecast.epoch_samples or study.epoch_samples
     settings = forecast.settings or study.settings or {ONLY_SETTING: {}}
     configurations = forecast.configurations or study.compared
@@ -64,13 +119,35 @@ def forecast_rows(study: StudyFile, forecast: SeriesForecast, plan: Planner) -> 
         changes = {**settings[setting], **configurations[name]}
         overrides = [f"{key}={json.dumps(value)}" for key, value in changes.items() if key not in _ONLY_HERE]
         try:
-            found = _planned(plan(apply_overrides(forecast.experiment, overrides), device), num_samples)
+            experiment = apply_overrides(forecast.experiment, overrides)
+            found = _planned(plan(experiment, device), num_samples)
+            if infer is not None and study.protocol == "equal-steps":
+                _add_denoising_speed(found, experiment, study.inference or StudyInference(), infer, device)
         except UserError as error:
             found = {"values": {}, "missing": str(error)}
         rows.append(
             ForecastRow(device=device, configuration=name, setting=setting, changes=configurations[name], **found)
         )
     return rows
+
+
+def _add_denoising_speed(
+    found: dict[str, Any], experiment: Mapping[str, Any], asked: StudyInference, infer: InferencePlanner, device: str
+) -> None:
+    """Adds the denoising speed on one device, or why there is none."""
+    method = experiment.get("method", {})
+    question = {
+        "precision": asked.precision,
+        "batch": asked.batch_size,
+        "adapter_rank": method.get("rank") if method.get("kind") == "lora" else None,
+        "quantize": experiment.get("quantize", {}).get("denoiser", "none"),
+    }
+    inferred = _inferred(experiment, question, infer, device)
+    if INFERENCE_SPEED in inferred["values"]:
+        found["values"] = {**found["values"], INFERENCE_SPEED: inferred["values"][INFERENCE_SPEED]}
+    else:
+        why = f"denoising at batch {asked.batch_size} in {asked.precision}: {inferred['missing']}"
+        found["missing"] = "; ".join(filter(None, (found.get("missing"), why)))
 
 
 def _planned(plan: Plan, num_samples: int | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from foretune.analyse.trace_digest import TraceDigest
     from foretune.api.study import StudyOutcome
     from foretune.choices.study_series import SeriesFile
-    from foretune.core.values import Plan
+    from foretune.core.values import InferencePlan, Plan
     from foretune.reports.series_numbers import PartResults
     from foretune.reports.series_page import PartAnswer, SeriesAnswer
 
@@ -271,8 +271,9 @@ def _forecasts(series: "SeriesFile", part: str, folder: Path, observer: Observer
     forecast = series.forecast_of(part)
     if forecast is None:
         return []
-    from foretune.analyse.series_forecast import forecast_rows
+    from foretune.analyse.series_forecast import forecast_rows, inference_rows
     from foretune.api.plan import plan
+    from foretune.api.plan_inference import plan_inference
     from foretune.choices.study import StudyFile
     from foretune.record.atomic import write_text
 
@@ -280,11 +281,30 @@ def _forecasts(series: "SeriesFile", part: str, folder: Path, observer: Observer
         (found,) = plan(experiment, on=device, advice="none")
         return found
 
+    def inferred(question: Mapping[str, Any], device: str) -> "InferencePlan":
+        (found,) = plan_inference(**question, on=device)
+        return found
+
     observer.preparing(f"planning {part}", 0, 1)
-    study = StudyFile.model_validate(series.study_of(part))
-    rows = [asdict(row) for row in forecast_rows(study, forecast, planned)]
+    inference = series.parts[part].inference
+    if inference is not None:
+        rank = None if inference.trained_by is None else _trained_rank(series, inference.trained_by)
+        found = inference_rows(inference, forecast, inferred, trained_rank=rank)
+    else:
+        found = forecast_rows(StudyFile.model_validate(series.study_of(part)), forecast, planned, inferred)
+    rows = [asdict(row) for row in found]
     write_text(folder / part / _FORECASTS, json.dumps(rows, indent=2) + "\n")
     return rows
+
+
+def _trained_rank(series: "SeriesFile", part: str) -> int | None:
+    """Rank of the adapter that the first configuration of a part trains."""
+    from foretune.choices.study import StudyFile
+
+    study = StudyFile.model_validate(series.study_of(part))
+    changes = next(iter(study.compared.values()), {})
+    rank = changes.get("method.rank")
+    return None if rank is None else int(rank)
 
 
 def _digests(part: _Part) -> "dict[str, TraceDigest]":

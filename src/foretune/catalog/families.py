@@ -59,6 +59,8 @@ class FamilyFacts:
     """Whether its pipeline passes them one after the other. The remaining pipelines need only one pass."""
     unguided_scale: float = 1.0
     """Largest guidance scale at which its pipeline runs the denoiser once in each step."""
+    upcasts_autoencoder_in_fp16: bool = False
+    """Whether its pipeline decodes in fp32 where it computes in fp16, in which its autoencoder overflows."""
     guidance_embeds_tell_distillation: bool = False
     """Whether a denoiser without a guidance embedding is distilled to few sampling steps, and one with it is not."""
     tiny_variants: tuple[str, ...] = ()
@@ -134,6 +136,7 @@ _ROWS = (
         is_flow_matching=False,
         starting_px=None,
         guides_in_one_batch=True,
+        upcasts_autoencoder_in_fp16=True,
         tiny_variants=("1.0",),
     ),
     FamilyFacts(
@@ -247,6 +250,7 @@ _ROWS = (
         is_unet=True,
         is_flow_matching=False,
         guides_in_one_batch=True,
+        upcasts_autoencoder_in_fp16=True,
     ),
     FamilyFacts(name="krea2", pipeline_class_name="Krea2Pipeline", keeps_fp32=True),
     FamilyFacts(name="sana", pipeline_class_name="SanaPipeline", guides_in_one_batch=True),

@@ -151,7 +151,7 @@ class SeriesFile(Section):
     def forecast_of(self, name: str) -> SeriesForecast | None:
         """The forecast that is made beside a part."""
         own = self.parts[name].forecast
-        if self.forecast is None or own is False or self.parts[name].study is None:
+        if self.forecast is None or own is False:
             return None
         if own is True:
             return self.forecast

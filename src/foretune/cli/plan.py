@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foretune.cli.options import refuse_given
 from foretune.cli.status import StatusObserver
 from foretune.core.errors import UserError
 
@@ -17,6 +18,23 @@ if TYPE_CHECKING:
 _ALL = "all"
 _COMMON = "common"
 
+
+_OF_INFERENCE = {
+    "batch": "is for inference. Of training: foretune plan MODEL train.batch_size=4",
+    "precision": "is for inference. Of training: foretune plan MODEL train.precision=bf16",
+    "quantize": "is for inference. Of training: foretune plan MODEL quantize.denoiser=int8",
+    "compiled": "is for inference. Of training: foretune plan MODEL levers.compile=regional",
+    "size": "is for inference. Of training: foretune plan MODEL data.resolution=512",
+    "vae_tiling": "is for inference. Of training: foretune plan MODEL levers.vae_tiling=true",
+} | dict.fromkeys(("adapter_rank", "offload", "inference_steps"), "is for inference. Add --inference")
+"""Options that only a plan of inference has."""
+_NOT_OF_INFERENCE = ("interconnect", "spot", "interruptions", "restart_wait", "expandable", "live", "html", "goal")
+_OF_A_SEARCH = ("num_devices", "deadline", "budget", "min_batch", "output")
+_OF_TRAINING = {
+    "height": "is for training. Of inference: foretune plan MODEL --inference --size 768x512",
+    "width": "is for training. Of inference: foretune plan MODEL --inference --size 768x512",
+} | dict.fromkeys((*_NOT_OF_INFERENCE, *_OF_A_SEARCH), "does not go with --inference. Leave it out")
+"""Options that a plan of inference does not have."""
 
 _Target = Annotated[
     str,
@@ -110,7 +128,32 @@ _Output = Annotated[
 ]
 
 
+_Inference = Annotated[bool, typer.Option("--inference", help="Plan inference: memory, time and price of images.")]
+_Batch = Annotated[int, typer.Option("--batch", min=1, help="Of inference: images or clips made at once.")]
+_Precision = Annotated[str, typer.Option("--precision", help="Of inference: fp32, tf32, bf16 or fp16.")]
+_Quantize = Annotated[
+    str, typer.Option("--quantize", help="Of inference: int8, float8, nf4 or int8-bnb weights of the denoiser.")
+]
+_Compiled = Annotated[bool, typer.Option("--compile", help="Of inference: compile the repeated blocks.")]
+_Size = Annotated[str | None, typer.Option("--size", help="Of inference: pixels, 512 or 416x240 (width x height).")]
+_AdapterRank = Annotated[
+    int | None,
+    typer.Option("--adapter-rank", min=1, help="Of inference: rank of a LoRA that is not merged into the weights."),
+]
+_Offload = Annotated[
+    str,
+    typer.Option(
+        "--offload",
+        help="Of inference: encoders frees the text encoders before the denoiser is loaded, as foretune sample does; "
+        "model has each part on the device only while it computes.",
+    ),
+]
+_Tiling = Annotated[bool, typer.Option("--vae-tiling", help="Of inference: decode in tiles.")]
+_Steps = Annotated[int, typer.Option("--inference-steps", min=1, help="Denoising steps of an image.")]
+
+
 def plan(
+    context: typer.Context,
     target: _Target,
     overrides: _Overrides = None,
     on: _On = None,
@@ -124,6 +167,16 @@ def plan(
     width: Annotated[int | None, typer.Option("--width", help="Pixels; goes with --height.")] = None,
     frames: _Frames = None,
     expandable: _Expandable = False,
+    inference: _Inference = False,
+    batch: _Batch = 1,
+    precision: _Precision = "bf16",
+    quantize: _Quantize = "none",
+    compiled: _Compiled = False,
+    size: _Size = None,
+    inference_steps: _Steps = 28,
+    adapter_rank: _AdapterRank = None,
+    offload: _Offload = "none",
+    vae_tiling: _Tiling = False,
     explain: Annotated[bool, typer.Option("--explain", help="Break the figures down to parts and tensors.")] = False,
     live: Annotated[bool, typer.Option("--live", help="Record the step now instead of reading its trace.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
@@ -136,37 +189,84 @@ def plan(
     output: _Output = None,
 ) -> None:
     """Say what fits. Example: foretune plan flux.1-dev method.kind=lora --on rtx-4090,l4,h100-sxm"""
+    typed = locals()
     # Hundreds of thousands of small objects that all stay: collecting garbage among them only costs time.
     gc.disable()
-    size: dict[str, Any] = {"height": height, "width": width, "frames": frames}
+    refuse_given(context, _OF_TRAINING if inference else _OF_INFERENCE)
+    if inference:
+        _inference(typed)
+    else:
+        _training(typed)
+
+
+def _inference(typed: Mapping[str, Any]) -> None:
+    from foretune.api.plan_inference import plan_inference
+
+    target, overrides = typed["target"], typed["overrides"]
+    if overrides:
+        raise UserError(
+            f"--inference takes a model and options, not {overrides[0]!r}. "
+            "Run: foretune plan MODEL --inference --batch 4"
+        )
+    names = ("batch", "precision", "quantize", "offload", "vae_tiling", "adapter_rank", "size", "frames", "ram")
+    with StatusObserver(f"Planning {target}") as observer:
+        plans = plan_inference(
+            target,
+            on=",".join(typed["on"] or [_COMMON]),
+            prices=typed["price"],
+            compile="regional" if typed["compiled"] else "off",
+            inference_steps=typed["inference_steps"],
+            **{name: typed[name] for name in names},
+            observer=observer,
+        )
+    if typed["as_json"]:
+        typer.echo(json.dumps(plans.to_mappings(), indent=2))
+        return
+    from foretune.reports.terminal.inference_plans import print_inference_plans
+    from foretune.reports.terminal.tables import console
+
+    print_inference_plans(console(), plans, explain=typed["explain"])
+
+
+def _training(typed: Mapping[str, Any]) -> None:
+    target, on, goal, html, as_json = (typed[name] for name in ("target", "on", "goal", "html", "as_json"))
+    size: dict[str, Any] = {name: typed[name] for name in ("height", "width", "frames")}
     terms: dict[str, Any] = {
-        "prices": price,
-        "interconnect": interconnect,
-        "spot": spot,
-        "interruptions_per_day": interruptions,
-        "restart_wait": restart_wait,
+        "prices": typed["price"],
+        "interconnect": typed["interconnect"],
+        "spot": typed["spot"],
+        "interruptions_per_day": typed["interruptions"],
+        "restart_wait": typed["restart_wait"],
     }
-    plain = {"--ram": ram, "--expandable-segments": expandable, "--explain": explain, "--live": live}
+    plain = {
+        "--ram": typed["ram"],
+        "--expandable-segments": typed["expandable"],
+        "--explain": typed["explain"],
+        "--live": typed["live"],
+    }
     searching = {
-        "--devices": num_devices,
-        "--deadline": deadline,
-        "--budget": budget,
-        "--min-batch": min_batch,
-        "--output": output,
+        "--devices": typed["num_devices"],
+        "--deadline": typed["deadline"],
+        "--budget": typed["budget"],
+        "--min-batch": typed["min_batch"],
+        "--output": typed["output"],
     }
     _check_goal(goal, plain, searching)
-    if not spot:
-        _refuse({"--interruptions-per-day": interruptions, "--restart-wait": restart_wait}, "goes with --spot")
+    if not typed["spot"]:
+        late = {"--interruptions-per-day": typed["interruptions"], "--restart-wait": typed["restart_wait"]}
+        _refuse(late, "goes with --spot")
     if goal is not None:
-        limits = {"num_devices": num_devices, "deadline": deadline, "budget": budget, "min_batch": min_batch or 1}
-        request = {"goal": goal, "on": ",".join(on or [_ALL]), "file": output, **limits, **terms, **size}
-        _search(target, overrides, request, html, as_json=as_json)
+        limits = {name: typed[name] for name in ("num_devices", "deadline", "budget")}
+        limits["min_batch"] = typed["min_batch"] or 1
+        request = {"goal": goal, "on": ",".join(on or [_ALL]), "file": typed["output"], **limits, **terms, **size}
+        _search(target, typed["overrides"], request, html, as_json=as_json)
     else:
         devices = ",".join(on or [_COMMON])
-        has_menus = as_json or html is not None or explain or not _is_overview(target, devices)
+        has_menus = as_json or html is not None or typed["explain"] or not _is_overview(target, devices)
         advice = "menu" if has_menus else "none" if target == _ALL else "first"
-        request = {"on": devices, "ram": ram, "expandable_segments": expandable, "live": live, "advice": advice}
-        _plan(target, overrides, {**request, **terms, **size}, html, explain=explain, as_json=as_json)
+        request = {"on": devices, "ram": typed["ram"], "expandable_segments": typed["expandable"]}
+        request |= {"live": typed["live"], "advice": advice, **terms, **size}
+        _plan(target, typed["overrides"], request, html, explain=typed["explain"], as_json=as_json)
 
 
 def _plan(

@@ -41,6 +41,15 @@ class CommandPhase(StrEnum):
     CHECK = "sampling for the check"
 
 
+class InferencePhase(StrEnum):
+    """Phases of inference in a plan of it."""
+
+    LOAD = "loading the model"
+    ENCODE = "encoding the prompt"
+    DENOISE = "denoising"
+    DECODE = "decoding"
+
+
 class TimePhase(StrEnum):
     """Where the time of a run goes: every moment belongs to exactly one."""
 

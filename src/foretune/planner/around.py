@@ -222,6 +222,12 @@ def guided_batch(run: RunToPlan) -> int:
     return 2 if facts.guides_in_one_batch and (scale is None or scale > facts.unguided_scale) else 1
 
 
+def passes_of_a_step(run: RunToPlan) -> int:
+    """Returns how often the denoiser runs in one denoising step."""
+    scale, facts = run.experiment.validation.guidance_scale, run.denoiser.family_facts
+    return 2 if facts.guides_in_two_passes and (scale is None or scale > facts.unguided_scale) else 1
+
+
 def play_checksum(stream: Stream, run: RunToPlan, around: Around, phase: str) -> None:
     """Adds `step.weights.checksums`, which sums each tensor's bits as int64 and needs copies of parts in that dtype."""
     train = run.experiment.train

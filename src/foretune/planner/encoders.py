@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import NamedTuple
 
 from foretune import catalog
@@ -9,7 +10,7 @@ from foretune.choices.forward_form import ForwardForm, ForwardKind, TracedPrecis
 from foretune.choices.quantize import EncoderNumbers
 from foretune.choices.training import Precision
 from foretune.core.values.step_trace import StepTrace
-from foretune.core.vocabulary import WEIGHTS
+from foretune.core.vocabulary import WEIGHTS, MemoryPart
 from foretune.data.at_once import TILE_OVERLAP, TILE_PX, VIDEO_TILE_PX
 from foretune.planner.block_events import Event, Sizes
 from foretune.planner.expansion import bytes_by_category, expand
@@ -66,8 +67,10 @@ def autoencoder_pass(
     num_samples: int,
     *,
     tiled: bool = False,
+    in_precision: bool = False,
 ) -> Pass:
-    """Returns the pass of images or videos through the autoencoder, encoding or decoding. Its weights are always fp32.
+    """Returns the pass of images or videos through the autoencoder, encoding or decoding. Its weights are fp32, or with
+    `in_precision` in the precision, without autocast.
 
     With tiling, one tile is computed at a time; all tiles wait in fp32 until they are stitched.
 
@@ -75,15 +78,38 @@ def autoencoder_pass(
     proportion to its positions. This is an upper bound, because chunks of frames do not grow with their number.
     """
     if tiled and (tile := tile_of(extent)) != extent:
-        of_one_tile = autoencoder_pass(forwards, name, kind, precision, tile, num_samples)
+        of_one_tile = autoencoder_pass(forwards, name, kind, precision, tile, num_samples, in_precision=in_precision)
         return replace(of_one_tile, stitched_bytes=_stitched_bytes(extent) * num_samples if kind == "decode" else 0)
-    traced = autoencoder_trace(forwards, name, kind, precision, extent)
+    # In 16 bits without autocast all tensors have half of their bytes in fp32.
+    traced = autoencoder_trace(forwards, name, kind, "fp32" if in_precision else precision, extent)
     if traced is None:
-        return _weights_alone(name, "fp32")
+        return _weights_alone(name, precision if in_precision else "fp32")
     form, trace = traced
     positions = max(latent_positions(name, extent, count) for count in (form.num_frames, extent.num_frames))
-    found = _pass(name, trace, (num_samples, positions, 0, 0), _scale(form.precision, precision, kind))
-    return replace(found, note=_of_another_length(name, extent, form.num_frames))
+    scale = 1 if in_precision else _scale(form.precision, precision, kind)
+    found = _pass(name, trace, (num_samples, positions, 0, 0), scale)
+    if in_precision:
+        found = _without_autocast(found, form.precision, precision)
+    return replace(found, note=_of_another_length(name, extent, form.num_frames) or found.note)
+
+
+def _without_autocast(found: Pass, traced: TracedPrecision, precision: Precision) -> Pass:
+    """Returns a pass with weights in the precision. Its trace is of fp32, or under autocast with fp32 weights.
+
+    Autocast computes norms in fp32, so that a pass that is only traced with it takes less than what is counted.
+    """
+    share = BYTES_PER_WEIGHT[precision] / _FP32_BYTES
+    share_of_events = share if traced == "fp32" else BYTES_PER_WEIGHT[precision] / BYTES_PER_WEIGHT[traced]
+    return replace(
+        found,
+        weights_bytes=round(found.weights_bytes * share),
+        events=tuple(
+            Event(event.storage, ceil(event.num_bytes * share_of_events), event.category, event.phase)
+            for event in found.events
+            if event.category != MemoryPart.CAST_WEIGHTS
+        ),
+        note=None if traced == "fp32" else f"the memory that {found.component} saves by decoding without autocast",
+    )
 
 
 def autoencoder_trace(

@@ -1,4 +1,4 @@
-"""Sampling times beside published ones. No number of a plan is fitted to them: the rows of trainings alone are."""
+"""Plans of inference beside published times and peaks. Nothing is fitted to them: trainings alone are."""
 
 import re
 from collections.abc import Callable
@@ -8,15 +8,11 @@ import pytest
 
 from foretune import catalog
 from foretune.catalog import Measurement
-from foretune.planner.asking import PlanRequest, asked_of, find_subject
-from foretune.planner.planning import footprint
-from foretune.planner.sizing import size_of
-from foretune.planner.timing.device_speed import speed_of
-from foretune.planner.timing.passes import denoising_s, passes_s, text_passes
-from foretune.planner.timing.speed import NotKnown
-from foretune.planner.timing.step_time import TimedTrace
-from foretune.planner.timing.work_times import WorkTimes
-from foretune.planner.traces import Traces
+from foretune.core.units import GIB
+from foretune.core.values.inference_plan import InferencePlan
+from foretune.planner.inference.planning import InferencePlanner
+from foretune.planner.inference.question import InferenceQuestion
+from foretune.trace.shipped import geometries
 
 MODELS = {
     "FLUX.1-dev": "flux.1-dev",
@@ -25,6 +21,7 @@ MODELS = {
     "CogVideoX-5b": "cogvideox-5b",
     "CogVideoX-2b": "cogvideox-2b",
     "HunyuanVideo (12.8B)": "hunyuanvideo",
+    "LTX-Video (0.9, 1.9B)": "ltx-video-0.9",
     "Wan2.1-T2V-14B": "wan2.1-t2v-14b",
     "Wan2.1-T2V-1.3B": "wan2.1-t2v-1.3b",
 }
@@ -39,6 +36,8 @@ DEVICES = {
 }
 PROGRAMS = ("diffusers", "diffusers SDPA", "diffusers fp16 + SDPA", "Wan-Video official")
 """Eager PyTorch with fused attention, as validation samples."""
+USUAL_SHARE = 0.5
+"""Of the peak, for the rule of thumb."""
 STEPS = re.compile(r"\((\d+) steps")
 
 
@@ -57,50 +56,92 @@ def rows() -> list[Measurement]:
     ]
 
 
-def predicted_s(row: Measurement) -> float:
-    """Captions, all denoising steps, and decoding each sample alone."""
-    found = STEPS.search(row.speed_unit or "")
-    assert found is not None
-    batch_size = row.batch_size_per_gpu or 1
-    overrides = [
-        f"data.resolution={row.resolution}",
-        f"validate.num_inference_steps={found[1]}",
-        "validate.prompts=[a]",
-        "data.held_out=0",
-        # The forward part of such a step has nothing that sampling does not have.
-        "method.kind=full",
-        "train.weight_dtype=bf16",
-        "levers.gradient_checkpointing=1",
+def memory_rows() -> list[Measurement]:
+    """Grade A, one device, diffusers in 16 bits with nothing quantised or offloaded, and an exact peak."""
+    return [
+        row
+        for row in catalog.measurements().values()
+        if (row.task, row.grade, row.num_gpus, row.quantization, row.bound) == ("infer", "A", 1, "none", "exact")
+        and row.model in MODELS
+        and row.precision in ("bf16", "fp16")
+        and row.gpu in DEVICES
+        and row.framework in ("diffusers", "diffusers fp16 + SDPA")
+        and row.peak_mem is not None
     ]
-    if (row.num_frames or 1) > 1:
-        overrides.append(f"data.num_frames={row.num_frames}")
-    asked = asked_of(PlanRequest(target=MODELS[row.model], overrides=tuple(overrides)))
-    subject = find_subject(asked.model, None)
-    run = footprint(asked.experiment, subject, size_of(asked.experiment, subject.geometry), Traces())
-    work, speed, times = run.job, speed_of(catalog.device(DEVICES[row.gpu])), WorkTimes()
-    once_s = denoising_s(run.planned_step, work.guided_batch * batch_size, speed, times)
-    encoding = [one for one in text_passes(run.run, batch_size, 1) if isinstance(one, TimedTrace)]
-    around_s = sum(passes_s([one], speed, times, is_cpu=False) for one in encoding)
-    decoding_s = batch_size * sum(passes_s([one], speed, times, is_cpu=False) for one in work.decodings)
-    return work.num_denoising_passes * once_s + around_s + decoding_s
+
+
+def planned(row: Measurement) -> InferencePlan:
+    """The plan of inference for a row, with all parts on the device."""
+    found = STEPS.search(row.speed_unit or "")
+    question = InferenceQuestion(
+        model=MODELS[row.model],
+        batch_size=row.batch_size_per_gpu or 1,
+        precision="fp16" if row.precision == "fp16" else "bf16",
+        size_px=row.resolution,
+        num_frames=row.num_frames if (row.num_frames or 1) > 1 else None,
+        num_inference_steps=28 if found is None else int(found[1]),
+    )
+    return InferencePlanner(question, None).plan_on(catalog.device(DEVICES[row.gpu]), advises=False)
+
+
+def operations_s(plan: InferencePlan, device: str, share: float) -> float:
+    """A rule of thumb: two operations for each weight and token, at a share of the device's peak."""
+    assert plan.time is not None
+    row, geometry = catalog.denoiser(plan.model), geometries()[plan.model]
+    positions = geometry.latent_positions(plan.height_px, plan.width_px, plan.num_frames)
+    # Transformers join 2 x 2 latent positions to a token; the same is taken for a UNet.
+    num_tokens = plan.time.samples_per_pass * (positions / 4 + plan.num_text_tokens)
+    flops = 2 * row.num_params * num_tokens * plan.time.passes_per_step * plan.num_inference_steps
+    peak = catalog.device(device).bf16_dense_tflops
+    assert peak is not None
+    return flops / (share * peak * 1e12)
 
 
 @pytest.mark.proof
 @pytest.mark.slow
 def test_sampling_takes_about_as_long_as_published(report_figure: Callable[[str], None]) -> None:
     errors: dict[str, float] = {}
+    trivial: dict[str, float] = {}
     untimed = []
     for row in rows():
         assert row.speed is not None
-        try:
-            errors[f"{row.id} {row.model} {row.gpu}"] = predicted_s(row) / float(row.speed) - 1
-        except NotKnown:
+        plan, name = planned(row), f"{row.id} {row.model} {row.gpu}"
+        if plan.time is None:
             untimed.append(row.id)
+            continue
+        errors[name] = plan.time.total_s / float(row.speed) - 1
+        trivial[name] = operations_s(plan, DEVICES[row.gpu], USUAL_SHARE) / float(row.speed) - 1
     assert len(errors) >= 14
     assert len(untimed) <= 2, "a trace without shapes: python -m tools.shipping --without-shapes"
-    middle = median(map(abs, errors.values()))
+    middle, baseline = (median(map(abs, found.values())) for found in (errors, trivial))
     worst = max(errors, key=lambda name: abs(errors[name]))
     report_figure(
-        f"sampling: {len(errors)} published times, median error {middle:.1%}; worst {worst} {errors[worst]:+.0%}"
+        f"sampling: {len(errors)} published times, median error {middle:.1%}; worst {worst} {errors[worst]:+.0%}; two "
+        f"operations for each weight and token at {USUAL_SHARE:.0%} of the peak: {baseline:.1%}"
     )
     assert middle < 0.15
+    assert middle < baseline / 2
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+def test_sampling_takes_about_as_much_memory_as_published(report_figure: Callable[[str], None]) -> None:
+    """Peaks of tensors in diffusers with all parts on the device. Which figure a row is, is often not stated."""
+    errors: dict[str, float] = {}
+    trivial: dict[str, float] = {}
+    for row in memory_rows():
+        plan, name = planned(row), f"{row.id} {row.model}"
+        assert row.peak_mem is not None
+        published = row.peak_mem * GIB
+        weights = sum(plan.phases[0].device_bytes_by_part.values())
+        peak = plan.reserved_bytes if row.peak_mem_kind == "max_memory_reserved" else plan.allocated_bytes
+        errors[name], trivial[name] = peak / published - 1, weights / published - 1
+    assert len(errors) >= 10
+    middle, baseline = (median(map(abs, found.values())) for found in (errors, trivial))
+    worst = max(errors, key=lambda name: abs(errors[name]))
+    report_figure(
+        f"memory of sampling: {len(errors)} published peaks, median error {middle:.1%}; worst {worst} "
+        f"{errors[worst]:+.0%}; weights alone: {baseline:.1%}"
+    )
+    assert middle < 0.12
+    assert middle < baseline / 2

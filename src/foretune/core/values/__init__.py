@@ -5,6 +5,7 @@ from foretune.core.values.comparison import Comparison, Interval
 from foretune.core.values.device_profile import DeviceProfile
 from foretune.core.values.evaluation import Evaluation, Score, ScoreDifference
 from foretune.core.values.finding import Finding
+from foretune.core.values.inference_plan import InferencePlan
 from foretune.core.values.plan import Plan
 from foretune.core.values.run_record import Outcome, RunRecord
 from foretune.core.values.step_trace import StepTrace
@@ -14,6 +15,7 @@ __all__ = [
     "DeviceProfile",
     "Evaluation",
     "Finding",
+    "InferencePlan",
     "Interval",
     "Outcome",
     "Plan",

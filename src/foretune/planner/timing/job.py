@@ -11,7 +11,7 @@ from foretune.choices.experiment import Experiment
 from foretune.core.units import disk_text, duration_text, share_text
 from foretune.core.values.plan_time import JobCost, StepTime
 from foretune.data.at_once import IN_A_BATCH, images_at_once
-from foretune.planner.around import RunToPlan, guided_batch
+from foretune.planner.around import RunToPlan, guided_batch, passes_of_a_step
 from foretune.planner.checkpoint_bytes import saved_bytes
 from foretune.planner.sharding import num_shards
 from foretune.planner.timing.passes import autoencoder_passes, denoising_s, passes_s, text_passes
@@ -87,7 +87,7 @@ def job_work(run: RunToPlan) -> JobWork:
         untimed_flops=untimed,
         num_validations=_num_validations(run, num_steps, notes),
         num_held_out=choice.num_held_out if run.around.holds_out else 0,
-        num_denoising_passes=samples * choice.num_inference_steps * _passes_of_a_step(run),
+        num_denoising_passes=samples * choice.num_inference_steps * passes_of_a_step(run),
         guided_batch=guided_batch(run),
         decodings=tuple(one for one in decodings if isinstance(one, TimedTrace)),
         saved_bytes=_saved_bytes(run) * _times(num_steps, experiment.save.every),
@@ -278,12 +278,6 @@ def _num_validations(run: RunToPlan, num_steps: int | None, notes: list[str]) ->
         notes.append("validation is not in the total: how often it is due depends on the steps")
         return None
     return 1 + _times(num_steps, run.experiment.validation.every)
-
-
-def _passes_of_a_step(run: RunToPlan) -> int:
-    """Returns how often the denoiser runs in one denoising step."""
-    scale, facts = run.experiment.validation.guidance_scale, run.denoiser.family_facts
-    return 2 if facts.guides_in_two_passes and (scale is None or scale > facts.unguided_scale) else 1
 
 
 def _saved_bytes(run: RunToPlan) -> float:

@@ -13,7 +13,7 @@ from foretune.planner.around import RunToPlan
 from foretune.planner.encoders import TracedPass, autoencoder_trace, latent_positions, text_trace, tile_of
 from foretune.planner.swapping import moved_bytes
 from foretune.planner.timing.speed import DeviceSpeed, NotKnown
-from foretune.planner.timing.step_time import PlannedStep, StepParts, TimedTrace, summed
+from foretune.planner.timing.step_time import PlannedStep, StepParts, StepSeconds, TimedTrace, summed
 from foretune.planner.timing.work_times import PASS, Part, Times, WorkTimes
 from foretune.planner.traces import variant_of
 
@@ -123,8 +123,15 @@ def passes_s(
     traces: Iterable[TimedTrace], speed: DeviceSpeed, work_times: WorkTimes, *, bus_s: float = 0.0, is_cpu: bool
 ) -> float:
     """Returns the time of passes that follow each other without a pause."""
+    return passes_seconds(traces, speed, work_times, bus_s=bus_s, is_cpu=is_cpu).step_s
+
+
+def passes_seconds(
+    traces: Iterable[TimedTrace], speed: DeviceSpeed, work_times: WorkTimes, *, bus_s: float = 0.0, is_cpu: bool
+) -> StepSeconds:
+    """The same with each resource."""
     total = Times()
     for one in traces:
         total = total.plus(summed(one, speed, work_times))
     operators_s = total.num_operators * speed.launch_s()
-    return StepParts(total=total, by_part={}, operators_s=operators_s, bus_s=bus_s, is_cpu=is_cpu).seconds().step_s
+    return StepParts(total=total, by_part={}, operators_s=operators_s, bus_s=bus_s, is_cpu=is_cpu).seconds()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foretune.config.reading import Asked
     from foretune.core.values import Plan
 
-_EVIDENCE = {
+EVIDENCE = {
     "measured here": "speeds measured on this machine",
     "kernel tables": "published kernel times of this chip",
     "data sheet": "the data sheet and kernel times of other chips",
@@ -111,7 +111,7 @@ def _print_jobs(out: "Console", plans: Sequence["Plan"]) -> None:
             if share is not None
         ]
         of_peak = f", of the peak: {', '.join(busy)}" if busy else ""
-        out.print(f"{plan.device}: step time from {_EVIDENCE[plan.time.evidence]}{of_peak}")
+        out.print(f"{plan.device}: step time from {EVIDENCE[plan.time.evidence]}{of_peak}")
     if timed:
         out.print()
 

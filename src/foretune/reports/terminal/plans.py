@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 Groups = Sequence[tuple["Asked", tuple["Plan", ...]]]
 
-_STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red"}
-_SYMBOLS = {"fits": "+", "tight": "~", "does not fit": "-"}
-_SHORT = {"fits": "fits", "tight": "tight", "does not fit": "no"}
+STYLES = {"fits": "green", "tight": "yellow", "does not fit": "red"}
+SYMBOLS = {"fits": "+", "tight": "~", "does not fit": "-"}
+SHORT_VERDICTS = {"fits": "fits", "tight": "tight", "does not fit": "no"}
 _MOST_COLUMNS = 8
 _MOST_NAMES = 6
 _WIDTH = 80
@@ -59,7 +59,7 @@ def print_plans(out: "Console", asked: "Asked", plans: tuple["Plan", ...], *, ex
     print_advice(out, plans)
     for line in (*time_lines(plans), *validation_lines(plans), *workflow_lines(plans)):
         out.print(line)
-    _print_host(out, plans)
+    print_host(out, [plan.host for plan in plans])
     for warning in dict.fromkeys((*asked.warnings, *(text for plan in plans for text in plan.warnings))):
         out.print(f"Warning: {warning}", style="yellow")
     for note in dict.fromkeys(note for plan in plans for note in plan.notes):
@@ -134,7 +134,7 @@ def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
     if is_timed:
         columns |= time_columns(plans)
     num_figures = len(columns)
-    columns["verdict"] = [f"[{_STYLES[plan.verdict]}]{_SYMBOLS[plan.verdict]} {plan.verdict}[/]" for plan in plans]
+    columns["verdict"] = [f"[{STYLES[plan.verdict]}]{SYMBOLS[plan.verdict]} {plan.verdict}[/]" for plan in plans]
     if advises:
         columns["to make it fit"] = [_first_words(plan) for plan in plans]
     rows = table(*columns)
@@ -147,7 +147,7 @@ def print_verdicts(out: "Console", plans: Sequence["Plan"]) -> None:
 def _validation_cell(plan: "Plan") -> str:
     if plan.validation is None:
         return ""
-    style = _STYLES[plan.validation.verdict] if plan.verdict == "fits" else ""
+    style = STYLES[plan.validation.verdict] if plan.verdict == "fits" else ""
     text = memory_text(plan.at_peak.process_bytes)
     return f"[{style}]{text}[/]" if style else text
 
@@ -215,9 +215,9 @@ def _numbered(remedies: Sequence["Remedy"]) -> Iterator[str]:
         yield from wrap(sentence, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
 
 
-def _print_host(out: "Console", plans: Sequence["Plan"]) -> None:
+def print_host(out: "Console", hosts: Sequence[HostMemory | None]) -> None:
     """The verdict over the host's memory, once for all devices with the same one."""
-    for host in dict.fromkeys(plan.host.model_dump_json() for plan in plans if plan.host and plan.host.verdict):
+    for host in dict.fromkeys(found.model_dump_json() for found in hosts if found and found.verdict):
         found = HostMemory.model_validate_json(host)
         assert found.usable_bytes is not None, "it comes with the verdict"
         assert found.verdict is not None, "only such are printed"
@@ -225,7 +225,7 @@ def _print_host(out: "Console", plans: Sequence["Plan"]) -> None:
             f"Host memory: {memory_text(found.likely_bytes)} estimated ({memory_text(found.low_bytes)} to "
             f"{memory_text(found.high_bytes)}, peak phase {found.peak_phase}), {memory_text(found.usable_bytes)} "
             f"usable: {found.verdict}",
-            style=_STYLES[found.verdict],
+            style=STYLES[found.verdict],
         )
         for line in found.advice:
             out.print(f"  {line}")
@@ -252,7 +252,7 @@ def print_overview(out: "Console", groups: Groups) -> None:
     for asked, plans in groups:
         first = plans[0]
         fitting = [plan.device for plan in plans if plan.verdict == "fits"]
-        verdicts = [f"[{_STYLES[p.verdict]}]{_SYMBOLS[p.verdict]} {_SHORT[p.verdict]}[/]" for p in plans]
+        verdicts = [f"[{STYLES[p.verdict]}]{SYMBOLS[p.verdict]} {SHORT_VERDICTS[p.verdict]}[/]" for p in plans]
         cells = verdicts if shown else [fitting[0] if fitting else "none of them"]
         rows.add_row(asked.experiment.model, _size(first), memory_text(first.process_bytes), *cells)
     right(rows, 2)
