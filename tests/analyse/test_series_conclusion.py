@@ -62,7 +62,7 @@ def test_speed_quality_and_cost_are_a_sentence_each() -> None:
     assert concluded(quality, speed) == (
         "Speed: two trains 1.8 times as fast as one.",
         (
-            "Quality and memory: PSNR and SSIM: a tie, no difference shown between one and two; "
+            "Quality and memory: PSNR and SSIM: no difference shown between one and two; "
             "peak memory: two needs 40 % less than one."
         ),
         "Cost: the same steps cost $1.0 on one and $1.5 on two; take two for time, one for money.",
@@ -79,7 +79,7 @@ def test_nothing_is_claimed_from_fewer_than_three_seeds(num_pairs: int, said: st
         f"Speed ({said}, no claim): two trained fastest, 1.8 times as fast as one.",
         (
             f"Cost ({said}, no claim): the same steps cost $0.90 on two and $1.0 on one; "
-            "on average two for time and money, which is not shown."
+            "on average two was fastest and cheapest, but these runs do not show it."
         ),
     )
     shown = study({"training, samples/s": {"one": 10.0, "two": 20.0}}, {"training, samples/s": "better"})
@@ -96,8 +96,8 @@ def test_close_means_are_a_tie() -> None:
 def test_what_is_not_decided_is_said() -> None:
     numbers = {"training, samples/s": {"one": 10.0, "two": 12.0}, "cost of the run, $": {"one": 1.0, "two": 1.6}}
     speed, cost = concluded(study(numbers, dict.fromkeys(numbers, "inconclusive")))
-    assert speed == "Speed: not decided between one and two."
-    assert cost.endswith("on average two for time, one for money, which is not shown.")
+    assert speed == "Speed: which trains fastest is not decided between one and two."
+    assert cost.endswith("on average two was fastest, one cheapest, but these runs do not show it.")
 
 
 def test_settings_with_other_outcomes_are_named() -> None:

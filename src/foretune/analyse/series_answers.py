@@ -6,7 +6,7 @@ from typing import Any
 from foretune.analyse.device_scaling import scaling, scaling_sentences
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.ranking import FEWEST_RUNS
-from foretune.analyse.study_cells import COST, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, STEPS_MADE
+from foretune.analyse.study_cells import COST, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, STEPS_MADE, spelled
 from foretune.analyse.study_comparing import BREAK_EVEN, NOT_COMPARED
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.choices.study_series import SeriesPublished
@@ -107,7 +107,7 @@ def _measured(compared: Sequence[Mapping[str, Any]], title: str, study: Mapping[
     }
     others = ", ".join(f"{one['other']} {_value(values[one['other']], title)}{_doubt(one)}" for one in compared)
     shown_name = {PEAK_MEMORY: "peak memory", COST: "cost of the run"}.get(title, title)
-    name = shown_name.replace("psnr", "PSNR").replace("ssim", "SSIM")
+    name = spelled(shown_name)
     return f"{name}: {first} {_value(values[first], title)}, {others}"
 
 

@@ -7,7 +7,15 @@ from typing import Any
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.series_answers import plain_number, rate_words
-from foretune.analyse.study_cells import COST, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, STEPS_MADE, TRAINING_SPEED
+from foretune.analyse.study_cells import (
+    COST,
+    INFERENCE_SPEED,
+    PEAK_MEMORY,
+    SAMPLE_RATE,
+    STEPS_MADE,
+    TRAINING_SPEED,
+    spelled,
+)
 from foretune.analyse.study_comparing import BREAK_EVEN
 from foretune.core.units import measured_text
 from foretune.stats.deciding import SMALLEST_DIFFERENCE
@@ -137,11 +145,13 @@ def _outcome(study: Mapping[str, Any], title: str, setting: str) -> str:
         sign = 1 if _is_higher_better(study, title) else -1
         return _ahead(max(better, key=lambda one: sign * one["value"]), title, _values(study, title, setting))
     equal = [one["other"] for one in by_answer.get("no difference shown", [])]
-    undecided = f"not decided between {_names([first, *(one['other'] for one in open_)])}"
     if open_:
+        which = f"which {_VERBS[title]} fastest is not decided" if title in _VERBS else "not decided"
+        undecided = f"{which} between {_names([first, *(one['other'] for one in open_)])}"
         return f"{undecided}, {_names(equal)} like {first}" if equal else undecided
     if equal:
-        return f"a tie, no difference shown between {_names([first, *equal])}"
+        speed = " in speed" if title in _VERBS else ""
+        return f"no difference{speed} shown between {_names([first, *equal])}"
     return f"{first} {_VERBS[title]} fastest" if title in _VERBS else f"{first} is best"
 
 
@@ -182,10 +192,11 @@ def _costs(study: Mapping[str, Any]) -> Iterator[_Clause]:
         rates = _values(study, TRAINING_SPEED, setting)
         fast = max(rates, key=rates.__getitem__)
         choice = f"{fast} for time and money" if fast == cheap else f"{fast} for time, {cheap} for money"
+        averages = f"{fast} was fastest and cheapest" if fast == cheap else f"{fast} was fastest, {cheap} cheapest"
         is_shown = _is_shown(study, COST, setting, cheap) and _is_shown(study, TRAINING_SPEED, setting, fast)
-        advice = f"take {choice}" if is_shown else f"on average {choice}, which is not shown"
-        told = f"the same steps cost {_usd(costs[cheap])} on {cheap} and {_usd(costs[dear])} on {dear}; {advice}"
-        yield _Clause(told, _num_seeds(study, COST))
+        advice = f"take {choice}" if is_shown else f"on average {averages}, but these runs do not show it"
+        prices = f"the same steps cost {_usd(costs[cheap])} on {cheap} and {_usd(costs[dear])} on {dear}"
+        yield _Clause(f"{prices}; {advice}", _num_seeds(study, COST))
 
 
 def _is_shown(study: Mapping[str, Any], title: str, setting: str, name: str) -> bool:
@@ -212,11 +223,11 @@ def _forecasts(parts: Sequence[ConcludedPart]) -> Iterator[_Clause]:
         cheap = min(rows, key=lambda row: _usd_of_samples(row, 1))
         num_samples = _SAMPLES if _usd_of_samples(cheap, _SAMPLES) >= _CENT else _MANY_SAMPLES
         prices = [f"{_usd(_usd_of_samples(row, num_samples))} for {num_samples:,} samples" for row in (fast, cheap)]
-        told = f"forecast for {model}: {_place(fast)} is fastest with {rate_words(fast)} at {prices[0]}"
+        fastest = f"forecast for {model}: {_place(fast)} is fastest with {rate_words(fast)} at {prices[0]}"
         if prices[0] == prices[1]:
-            yield _Clause(f"{told}, and none is cheaper")
+            yield _Clause(f"{fastest}, and none is cheaper")
         else:
-            yield _Clause(f"{told}, {_place(cheap)} is cheapest with {rate_words(cheap)} at {prices[1]}")
+            yield _Clause(f"{fastest}, {_place(cheap)} is cheapest with {rate_words(cheap)} at {prices[1]}")
 
 
 def _usd_of_samples(row: Mapping[str, Any], num_samples: int) -> float:
@@ -245,7 +256,7 @@ def _past(title: str) -> str:
 
 
 def _name(title: str) -> str:
-    return _NAMES.get(title, title.partition(", ")[0].replace("psnr", "PSNR").replace("ssim", "SSIM"))
+    return _NAMES.get(title, spelled(title.partition(", ")[0]))
 
 
 def _usd(usd: float) -> str:

@@ -282,6 +282,11 @@ def _peak_mib(part: StudyRun) -> float | None:
     return None if num_bytes is None else num_bytes / MIB
 
 
+def spelled(title: str) -> str:
+    """The title of an axis as people write it."""
+    return title.replace("psnr", "PSNR").replace("ssim", "SSIM")
+
+
 def epoch_title(num_samples: int) -> str:
     return f"time for {num_samples:,} samples, min"
 

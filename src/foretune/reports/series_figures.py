@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.analyse.joined_view import JoinedView
-from foretune.analyse.study_cells import COST, RUN_TIME
+from foretune.analyse.study_cells import COST, RUN_TIME, spelled
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.choices.study_series import SeriesFigure
 from foretune.record.atomic import write_text
@@ -163,7 +163,7 @@ def _against_cost(view: JoinedView) -> Any:
             )  # fmt: skip
         place.set_xlabel(across.heading)
         better = "more" if quality.higher_is_better else "less"
-        place.set_ylabel(f"{quality.title} ({better} is better)")
+        place.set_ylabel(f"{spelled(quality.title)} ({better} is better)")
         place.set_xlim(left=0)
         place.margins(0.15)
         plain(place)
@@ -197,7 +197,7 @@ def _drawn(
             place.set_visible(False)
         for place, panel in zip(places, same, strict=False):
             place.set_title(panel.title, fontsize=9.5, color=INK, loc="left")
-            place.set_ylabel(axis)
+            place.set_ylabel(spelled(axis))
             if not panel.points:
                 _say(place, panel.missing or "not measured")
                 continue

@@ -7,7 +7,7 @@ from typing import Any
 
 from foretune.analyse.device_scaling import scaling
 from foretune.analyse.series_answers import devices_text
-from foretune.analyse.study_cells import SAMPLE_RATE, TRAINING_SPEED
+from foretune.analyse.study_cells import SAMPLE_RATE, TRAINING_SPEED, spelled
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.core.units import measured_text
 
@@ -95,9 +95,11 @@ def panels_of(shown: str, part: PartResults, *, per_device: bool = False) -> Ite
             if title in row["values"]
         )
         if points or any(row["missing"] for row in rows):
-            missing = "; ".join(
-                dict.fromkeys(f"{row['configuration']}: {row['missing']}" for row in rows if row["missing"])
-            )
+            reasons: dict[str, list[str]] = {}
+            for row in rows:
+                if row["missing"]:
+                    reasons.setdefault(row["missing"], []).append(row["configuration"])
+            missing = "; ".join(f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items())
             where = devices_text(device, rows)
             yield Panel(title=f"forecast: {part.model} on {where}", axis=axis, points=points, missing=missing or None)
 
@@ -272,7 +274,8 @@ def table_of(panels: Sequence[Panel]) -> FigureTable:
     places = list(dict.fromkeys((point.setting, point.configuration) for panel in panels for point in panel.points))
     has_settings = len({setting for setting, _ in places}) > 1
     num_devices = len({panel.title for panel in panels})
-    heads = [panel.axis if num_devices == 1 else f"{panel.axis}, {panel.title}" for panel in panels]
+    names = [spelled(panel.axis) for panel in panels]
+    heads = [name if num_devices == 1 else f"{name}, {panel.title}" for name, panel in zip(names, panels, strict=True)]
     rows = []
     for setting, configuration in places:
         cells = [setting, configuration] if has_settings else [configuration]
