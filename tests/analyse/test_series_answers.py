@@ -83,13 +83,11 @@ def test_a_forecast_names_the_fastest_and_what_does_not_fit() -> None:
     rows = [planned("full", None, "does not fit"), planned("lora", 0.1, "fits"), planned("int8", 0.3, "fits")]
     assert answers_of(study([], []), rows, "sd3-medium") == [
         "Forecast for sd3-medium on l4: int8 is fastest with 0.3 samples/s, 3 times as fast as lora.",
-        "Forecast for sd3-medium on l4: full does not fit.",
+        "Forecast for sd3-medium: full does not fit on l4.",
     ]
     num_devices = 8
     (sentence,) = answers_of(study([], []), [planned("a", 2.0, "fits"), planned("b", 1.0, "fits")], "flux.1-dev")
-    assert sentence == (
-        "Forecast for flux.1-dev on 8 x l4: none is faster than a with 2 samples/s (0.25 on each of 8 devices)."
-    )
+    assert sentence == ("Forecast for flux.1-dev on 8 x l4: a is fastest with 2 samples/s (0.25 on each of 8 devices).")
 
 
 def test_a_forecast_is_compared_with_what_was_published_for_each_device() -> None:

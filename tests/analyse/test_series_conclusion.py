@@ -115,7 +115,7 @@ def test_settings_with_other_outcomes_are_named() -> None:
 def test_forecasts_name_the_fastest_and_the_cheapest() -> None:
     def planned(device: str, num: int, rate: float, usd_per_hour: float | None) -> dict[str, Any]:
         place = {"device": device, "num_devices": num, "configuration": "lora", "setting": "as-asked"}
-        return {**place, "usd_per_hour": usd_per_hour, "values": {"samples/s": [rate, rate, rate]}}
+        return {**place, "verdict": "fits", "usd_per_hour": usd_per_hour, "values": {"samples/s": [rate, rate, rate]}}
 
     rows = (planned("h100", 4, 20.0, 12.0), planned("l4", 1, 1.0, 0.36), planned("own-cpu", 1, 50.0, None))
     assert concluded(study({"ssim": {"one": 1.0}}, {}), forecasts=rows) == (
@@ -130,3 +130,15 @@ def test_forecasts_name_the_fastest_and_the_cheapest() -> None:
 def test_where_nothing_has_finished_there_is_no_answer() -> None:
     nothing: dict[str, Any] = {"protocol": "speed", "rows": [], "comparisons": [], "axes": [], "findings": []}
     assert concluded(nothing) == ("No answer: no two configurations have finished.",)
+
+
+def test_forecasts_that_do_not_fit_are_named_once_for_each_device() -> None:
+    def row(configuration: str, device: str, verdict: str) -> dict[str, Any]:
+        names = {"configuration": configuration, "device": device, "setting": "", "num_devices": 1}
+        return {**names, "verdict": verdict, "values": {}, "usd_per_hour": None}
+
+    forecasts = (row("full", "l4", "does not fit"), row("lora", "l4", "fits"), row("full", "h100-sxm", "fits"))
+    quality = study({"psnr, dB": {"one": 20.0, "two": 20.1}}, {"psnr, dB": "no difference shown"})
+    (sentence,) = concluded(quality, quality, forecasts=forecasts)
+    assert sentence.endswith("; forecast for flux.1-schnell: full does not fit on l4.")
+    assert sentence.count("does not fit") == 1

@@ -134,20 +134,25 @@ def _forecast(forecasts: Sequence[Mapping[str, Any]], model: str) -> Iterator[st
             first, best = timed[0], max(timed, key=lambda row: row["values"][SAMPLE_RATE][0])
             place = f", {setting}" if len({row["setting"] for row in rows}) > 1 else ""
             if best is first:
-                yield (
-                    f"Forecast for {model} on {where}{place}: none is faster than {first['configuration']} with "
-                    f"{rate_words(first)}."
-                )
+                fastest = f"{first['configuration']} is fastest with {rate_words(first)}"
+                yield f"Forecast for {model} on {where}{place}: {fastest}."
             else:
                 times = best["values"][SAMPLE_RATE][0] / first["values"][SAMPLE_RATE][0]
                 yield (
                     f"Forecast for {model} on {where}{place}: {best['configuration']} is fastest with "
                     f"{rate_words(best)}, {plain_number(times)} times as fast as {first['configuration']}."
                 )
-        unfit = [_name(row, rows) for row in rows if row["verdict"] == "does not fit"]
-        if unfit:
-            verb = "does not fit" if len(unfit) == 1 else "do not fit"
-            yield f"Forecast for {model} on {where}: {' and '.join(unfit)} {verb}."
+        if text := unfit_text(rows, where):
+            yield f"Forecast for {model}: {text}."
+
+
+def unfit_text(rows: Sequence[Mapping[str, Any]], where: str) -> str | None:
+    """Which of the forecasts for a device do not fit on it; None if all do."""
+    names = [_name(row, rows) for row in rows if row["verdict"] == "does not fit"]
+    if not names:
+        return None
+    verb = "does not fit" if len(names) == 1 else "do not fit"
+    return f"{' and '.join(names)} {verb} on {where}"
 
 
 def rate_words(row: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.ranking import FEWEST_RUNS
-from foretune.analyse.series_answers import plain_number, rate_words
+from foretune.analyse.series_answers import devices_text, plain_number, rate_words, unfit_text
 from foretune.analyse.study_cells import (
     COST,
     INFERENCE_SPEED,
@@ -57,7 +57,7 @@ def conclusion(parts: Sequence[ConcludedPart]) -> tuple[str, ...]:
     """Up to three sentences. Nothing is claimed of what has fewer than three seeds."""
     found = {
         "Speed": [clause for part in parts for clause in _speed(part.study)],
-        "Quality and memory": list(_quality([part.study for part in parts])),
+        "Quality and memory": [*_quality([part.study for part in parts]), *_unfit(parts)],
         "Cost": [*(clause for part in parts for clause in _costs(part.study)), *_forecasts(parts)],
     }
     sentences = tuple(_sentence(name, clauses) for name, clauses in found.items() if clauses)
@@ -108,6 +108,17 @@ def _quality(studies: Sequence[Mapping[str, Any]]) -> Iterator[_Clause]:
             by_subject.setdefault((_joined(names, "and"), num_seeds), []).append(text)
     for (subject, num_seeds), texts in by_subject.items():
         yield _Clause(f"{subject}: {', '.join(texts)}", num_seeds)
+
+
+def _unfit(parts: Sequence[ConcludedPart]) -> Iterator[_Clause]:
+    """Forecasts that do not fit, for each model and device once."""
+    texts: dict[str, None] = {}
+    for part in parts:
+        for device in dict.fromkeys(row["device"] for row in part.forecasts):
+            rows = [row for row in part.forecasts if row["device"] == device]
+            if text := unfit_text(rows, devices_text(device, rows)):
+                texts[f"forecast for {part.model}: {text}"] = None
+    yield from map(_Clause, texts)
 
 
 def _likeness(study: Mapping[str, Any]) -> Iterator[_Clause]:

@@ -201,7 +201,12 @@ def _reported(
         question=series.question,
         machine="; ".join(machines) or "no machine: no run has finished",
         conclusion=conclusion(
-            [ConcludedPart(study=one.study, forecasts=one.forecasts, model=one.model) for one in results.values()]
+            # Runs under the profiler show where time goes, not how fast a configuration is.
+            [
+                ConcludedPart(study=one.study, forecasts=one.forecasts, model=one.model)
+                for one in results.values()
+                if not one.digests
+            ]
         ),
         joined=None if joined is None else write_joined(joined, folder / FIGURES),
         parts=tuple(_answered(series, name, part, results[name], folder) for name, part in found.items()),
