@@ -1,4 +1,4 @@
-"""The forecasts of docs/studies.md are what its commands print."""
+"""The forecasts in docs/studies are what the commands of their pages print."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from foretune.core.units import GIB, duration_text
 from foretune.core.values import Plan
 from foretune.core.vocabulary import RunPhase
 
-PAGE = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+STUDIES = Path(__file__).parents[2] / "docs" / "studies"
+PAGE = "\n".join((STUDIES / f"{name}.md").read_text(encoding="utf-8") for name in ("amd-benchmark", "sd3-small-gpu"))
 COMMANDS = [
     block.replace("\\\n", " ").split()[2:]
     for block in re.findall(r"```text\n(foretune plan .*?)\n```", PAGE, re.DOTALL)
