@@ -53,6 +53,7 @@ QUESTION: dict[str, Any] = {
     "data<folder>.folders[].repeats": 2,
     "data<folder>.folders[].trigger": "sks",
     "data<huggingface>.split": "test",
+    "data<huggingface>.where": "artist=x",
     "data<clips>.fps": 16.0,
     "data<clips>.repeats": 2,
     "data<clips>.trigger": "sks",

@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_read(foretune: Foretune, tmp_path: Path, content:
     assert (answer.returncode, answer.stderr) == (2, said)
 
 
-@pytest.mark.parametrize("verb", ["train", "resume", "export", "tiny", "sample"])
+@pytest.mark.parametrize("verb", ["train", "resume", "export", "tiny"])
 def test_a_verb_without_what_it_needs(foretune: Foretune, verb: str) -> None:
     answer = foretune(verb)
     assert answer.returncode == 2

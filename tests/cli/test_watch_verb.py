@@ -94,7 +94,7 @@ def test_reports_list_runs_as_they_are_typed(foretune: Foretune, tmp_path: Path)
         make_run(tmp_path / "runs" / f"run-{number}", [0.1] * (number + 1), peak_host_bytes=(number + 1) * 2**30)
     listed = foretune("report", "runs", "--where", "steps>=2", "--sort", "memory_bytes:desc", "--top", "1")
     assert listed.returncode == 0
-    assert listed.stdout.splitlines()[1].split()[:2] == ["run-2", "owner/tiny"]
+    assert listed.stdout.splitlines()[1].split()[:3] == ["run-2", "train", "owner/tiny"]
     assert "3.0 GiB" in listed.stdout
     assert listed.stdout.rstrip().endswith("2 of 3 runs; the first 1 are shown.")
     assert not (tmp_path / "report.html").exists()

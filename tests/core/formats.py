@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from foretune.choices.experiment import Experiment
-from foretune.core.values import Comparison, Evaluation, Finding, Plan, RunRecord, StepTrace, Value
+from foretune.core.values import Comparison, Evaluation, Finding, InferencePlan, Plan, RunRecord, StepTrace, Value
 from foretune.core.values.device_profile import DeviceProfile
 
 FROZEN = Path(__file__).parent / "frozen"
 VALUES: dict[str, type[Value]] = {
     value.__name__: value
-    for value in (Experiment, StepTrace, Plan, RunRecord, Comparison, Evaluation, Finding, DeviceProfile)
+    for value in (Experiment, StepTrace, Plan, InferencePlan, RunRecord, Comparison, Evaluation, Finding, DeviceProfile)
 }
 # What a schema says beyond which data are right: a change of these is no change of the format.
 _REMARKS = frozenset({"title", "description", "default", "examples", "discriminator"})

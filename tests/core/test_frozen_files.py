@@ -25,7 +25,7 @@ def current(name: str) -> Value:
 def test_every_value_of_the_package_is_frozen() -> None:
     in_package = {value.__name__ for value in Value.__subclasses__() if value.__module__.startswith("foretune.")}
     assert in_package == set(VALUES)
-    assert len(VALUES) == 8
+    assert len(VALUES) == 9
 
 
 def test_there_is_a_frozen_file_for_every_version_and_no_other() -> None:

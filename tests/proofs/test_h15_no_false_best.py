@@ -31,6 +31,7 @@ Draw = Callable[[random.Random, int], float]
 class _Run:
     """As much of a run as a recommendation looks at."""
 
+    kind = "bench"
     has_finished = True
     is_bench = True
     """A bench is not asked how many steps it made."""

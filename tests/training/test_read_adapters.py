@@ -49,7 +49,10 @@ def test_their_content_is_part_of_the_question_and_their_place_is_not(
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ({"start_from": "nowhere"}, r"method\.start_from: .*nowhere is not a folder with an adapter"),
+        (
+            {"start_from": "nowhere"},
+            r"method\.start_from: .*nowhere is neither a repository of the Hub nor",
+        ),
         ({"start_from": "here", "rank": 3}, r"method\.start_from: .*rank 4; the experiment asks for kind lora, rank 3"),
         ({"training_adapter": "other"}, r"method\.training_adapter: .*other is for another model"),
         ({"targets": ["to_z"]}, r"method\.targets: no layer of this flux model"),

@@ -88,7 +88,9 @@ class SeriesFigure(Section):
     """One picture with its table, drawn from one part."""
 
     part: Name
+    """The part whose numbers it shows."""
     title: str
+    """Above the picture."""
     kind: FigureKind = "measured"
     """measured: bars, or lines where configurations differ in one number. curves: losses by step. operators: the
     longest operators of a profile. stages: the phases of a step. best batch: speed at the smallest and the best
@@ -109,11 +111,13 @@ class SeriesFile(Section):
     """One question, the studies that answer it, and the figures that show the answer."""
 
     question: str
+    """What the series answers, as a question."""
     shared: dict[str, Any] = Field(default={})
     """Keys of a study file that all parts share: experiment, seeds, fixtures, ..."""
     parts: dict[Name, SeriesPart] = Field(min_length=1)
     """In the order in which they are made."""
     forecast: SeriesForecast | None = None
+    """What is planned beside the measurements. Left out: nothing."""
     figures: dict[Name, SeriesFigure] = Field(min_length=1)
     """By the name of their files."""
     takes: dict[SeriesSize, str] = Field(default={})
