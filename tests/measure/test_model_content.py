@@ -1,5 +1,6 @@
 """The content of a model changes with its checkpoint, its commit or its files, and not with where it lies."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,8 +30,8 @@ def test_a_branch_that_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         assert model_content.model_content("me/model") == {"revision": commit}
 
 
-def test_a_folder_that_is_written_again(tiny_pipeline: TinyPipeline) -> None:
-    folder = tiny_pipeline("ddpm")
+def test_a_folder_that_is_written_again(tiny_pipeline: TinyPipeline, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_pipeline("ddpm"), tmp_path / "model")
     before = model_content.model_content(str(folder))
     assert model_content.model_content(str(folder)) == before
     weights = next(folder.glob("unet/*.safetensors"))
