@@ -82,7 +82,7 @@ def inference_rows(
         }
         num_devices = changes.get("devices", 1)
         if has_adapter and changes.get("adapter") is not None:
-            found = {"values": {}, "missing": f"the rank of the adapter {changes['adapter']} is not known"}
+            found: dict[str, Any] = {"values": {}, "missing": f"the rank of the adapter {changes['adapter']} is not known"}
         else:
             found = _inferred(forecast.experiment, question, plan, device, num_devices)
         rows.append(
@@ -151,7 +151,7 @@ def forecast_rows(
     return rows
 
 
-def configured(experiment: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def configured(experiment: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an experiment with the changes of a configuration, but for where it runs."""
     return apply_overrides(
         experiment, [f"{key}={json.dumps(value)}" for key, value in changes.items() if key not in _ONLY_HERE]
