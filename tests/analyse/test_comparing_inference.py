@@ -1,6 +1,7 @@
 """Benches of inference are compared as trainings are: each repeat one value, unlike things refused."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,30 @@ def test_other_batches_adapters_and_machines_are_refused_or_labelled(tmp_path: P
     c = make_bench(tmp_path / "c", LEVELS_S, {**ENVIRONMENT, "cpu": "other"})
     with pytest.raises(Unlike, match="cpu: one against other"):
         compare_paths([a], [c])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("precision", "bf16", "precision: fp32 against bf16"),
+        ("quantize", "int8", "quantize: none against int8"),
+        ("compile", "regional", "compile: off against regional"),
+        ("merge", True, "merge: False against True"),
+        ("devices", 2, "devices: 1 against 2"),
+    ],
+)
+def test_another_way_to_sample_is_refused(field: str, value: object, said: str, tmp_path: Path) -> None:
+    """Also beside a bench from before the field existed."""
+    choices = {"precision": "fp32", "num_inference_steps": 28, "image_batch_size": 1, field: value}
+    a, b = make_bench(tmp_path / "a", LEVELS_S), make_bench(tmp_path / "b", LEVELS_S, choices=choices)
+    with pytest.raises(Unlike, match=re.escape(f"different things ({said})")):
+        compare_paths([a], [b])
+
+
+def test_a_batch_that_was_halved_is_like_one_of_that_size(tmp_path: Path) -> None:
+    choices = {"precision": "fp32", "num_inference_steps": 28, "image_batch_size": 1, "batch_size": 8}
+    a, b = make_bench(tmp_path / "a", LEVELS_S), make_bench(tmp_path / "b", LEVELS_S, choices=choices)
+    assert compare_paths([a], [b]).labels == ()
 
 
 def test_inference_and_training_are_not_mixed(tmp_path: Path) -> None:

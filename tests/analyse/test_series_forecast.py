@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from foretune.analyse.series_forecast import ForecastRow, forecast_rows, inference_rows
+import pytest
+
+from foretune.analyse.series_forecast import ForecastRow, adapter_rank, forecast_rows, inference_rows
 from foretune.choices.study import StudyFile
 from foretune.choices.study_series import SeriesForecast, SeriesInference
 from foretune.core.errors import UserError
@@ -113,6 +115,66 @@ def test_an_adapter_takes_part_unless_it_is_merged() -> None:
     asked = SeriesInference.model_validate({"variants": variants})
     inference_rows(asked, FULL_SIZE, noted, trained_rank=16)
     assert ranks == [("fp32", None), ("bf16", 16)]
+
+
+def test_speeds_of_several_devices_are_those_of_all() -> None:
+    asked = SeriesInference.model_validate({"variants": {"two": {"devices": 2, "batch": 4}}})
+    (two,) = inference_rows(asked, FULL_SIZE, infer)
+    assert two.num_devices == 2
+    assert list(two.values["inference, steps/s"]) == [8, 4, 16]
+    assert two.values["image-steps/s"][0] == 32
+    assert two.values["peak memory, MiB"][0] == 32, "that of one device"
+
+
+def test_an_adapter_of_unknown_rank_has_no_forecast() -> None:
+    variants = {"beside": {"adapter": "mine"}, "merged": {"adapter": "mine", "merge": True}}
+    beside, merged = inference_rows(SeriesInference.model_validate({"variants": variants}), FULL_SIZE, infer)
+    assert (beside.values, beside.missing) == ({}, "the rank of the adapter mine is not known")
+    assert merged.missing is None
+
+
+@pytest.mark.parametrize(
+    ("method", "rank"),
+    [
+        ({"kind": "full"}, None),
+        ({"kind": "lora"}, 16),
+        ({"kind": "rslora", "rank": 4}, 4),
+        ({"kind": "dora"}, 16),
+        ({"kind": "oft"}, 1),
+        (None, 16),
+    ],
+)
+def test_the_rank_of_an_adapter_is_that_of_its_method(method: dict[str, Any] | None, rank: int | None) -> None:
+    assert adapter_rank({} if method is None else {"method": method}) == rank
+
+
+def test_a_method_that_does_not_exist_is_a_reason() -> None:
+    with pytest.raises(UserError, match="method: "):
+        adapter_rank({"method": {"kind": "none"}})
+
+
+@pytest.mark.parametrize(("numbers", "sampled"), [("float8-training", "none"), ("int8", "int8")])
+def test_equal_steps_samples_with_the_trained_weights(numbers: str, sampled: str) -> None:
+    """With the adapter's rank by default; products that are quantised in training are not in sampling."""
+    questions = []
+
+    def noted(question: Mapping[str, Any], device: str) -> Any:
+        questions.append((question["quantize"], question["adapter_rank"]))
+        return infer(question, device)
+
+    study = StudyFile.model_validate(
+        {
+            "protocol": "equal-steps",
+            "experiment": {},
+            "steps": 4,
+            "configurations": {"rslora": {"method.kind": "rslora", "quantize.denoiser": numbers}},
+        }
+    )
+    forecast = SeriesForecast(
+        experiment={"model": "sd3-medium", "data": {"resolution": 512}, "parallel": {"devices": 1}}, on=("l4",)
+    )
+    forecast_rows(study, forecast, plan, noted)
+    assert questions == [(sampled, 16)]
 
 
 def test_equal_steps_forecasts_denoising_at_its_batch() -> None:

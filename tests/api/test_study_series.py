@@ -2,10 +2,12 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from foretune.api.study_series import SeriesOutcome, study_series
+from foretune.api.study_series import SeriesOutcome, _trained_rank, study_series
+from foretune.choices.study_series import SeriesFile
 from foretune.core.errors import ExperimentErrors
 from foretune.core.observer import Observer
 
@@ -107,3 +109,28 @@ def test_every_mistake_of_a_series_is_reported_at_once(tmp_path: Path) -> None:
     for words in ("no key protocl", "needs either study or inference", "there is no part d before it", "no part z"):
         assert words in str(mistakes.value)
     assert not list(tmp_path.glob("wrong*/")), "nothing was begun"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "changes", "rank"),
+    [
+        ({}, {"method.kind": "lora", "method.rank": 8}, 8),
+        ({"method": {"kind": "lora", "rank": 4}}, {}, 4),
+        ({"method": {"kind": "rslora"}}, {"train.precision": "bf16"}, 16),
+        ({"method": {"kind": "full"}}, {}, None),
+    ],
+)
+def test_the_trained_rank_is_that_of_the_merged_experiment(
+    experiment: dict[str, Any], changes: dict[str, Any], rank: int | None, tmp_path: Path
+) -> None:
+    study = {"protocol": "convergence", "steps": 4, "configurations": {"one": changes, "other": {"method.rank": 2}}}
+    inference = {"title": "Sampled", "inference": {"trained_by": "run", "variants": {"plain": {}}}}
+    series = SeriesFile.model_validate(
+        {
+            "question": "Why?",
+            "shared": {"experiment": {"model": "m", **experiment}},
+            "parts": {"run": {"title": "Trained", "study": study}, "inference": inference},
+            "figures": {"one": {"part": "inference", "show": ["image-steps/s"], "title": "Speed"}},
+        }
+    )
+    assert _trained_rank(series, "run", tmp_path) == rank

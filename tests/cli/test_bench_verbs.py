@@ -1,16 +1,22 @@
 """What `bench` and `study` print, and what they refuse."""
 
 import dataclasses
+import inspect
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from foretune.api.bench import bench_inference, compare_inference, variants_named
+from foretune.choices.inference import VariantChoices
+from foretune.choices.study_series import SeriesInference
 from foretune.cli.main import app
 from foretune.core.errors import UnknownName, UserError
 from foretune.measure.bench import Bench, BenchChoices
 from foretune.measure.bench_inference import InferenceBench, InferenceChoices
 from foretune.measure.bench_summary import summary_of
+from foretune.measure.inference_variants import variant_of
 from foretune.measure.step_flops import StepFlops
 from foretune.reports.terminal.bench import print_bench, print_inference
 from foretune.stats.break_even import break_even
@@ -95,7 +101,29 @@ def test_speeds_of_several_devices_are_those_of_all(capsys: pytest.CaptureFixtur
     lines = {line.split("  ")[0]: line.split("  ")[1:] for line in text.splitlines()}
     assert "4" in [cell.strip() for cell in lines["denoising steps/s, batch 64"]]
     assert "256" in [cell.strip() for cell in lines["image-steps/s"]]
-    assert "Compile: 10 s of warm-up. For the break-even: foretune bench m --inference --variant plain: " in text
+    assert "Compile: 10 s of warm-up. For the break-even: foretune bench m --inference --variant plain:" in text
+
+
+def test_the_command_for_the_break_even_has_the_settings_of_the_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    choices = InferenceChoices(
+        batch_size=256,
+        precision="bf16",
+        quantize="int8",
+        merge=True,
+        compile="regional",
+        size_px="416x240",
+        num_frames=9,
+    )
+    denoising = ({"times_s": [10.5, *[0.5] * 19]},) * 3
+    bench = dataclasses.replace(inference(256, 128), choices=choices, denoising=denoising, adapter="me/a (0123456789)")
+    print_inference(bench)
+    held = "precision=bf16,quantize=int8,merge=true,adapter=me/a,batch=64"
+    assert (
+        f"foretune bench m --inference --variant plain:{held} --variant compiled:{held},compile=regional "
+        "--size 416x240 --frames 9\n"
+    ) in capsys.readouterr().out
+    for name, settings in variants_named([f"plain:{held}"]).items():
+        assert variant_of(name, {**settings, "quantize": "none"}).batch_size == 64
 
 
 def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
@@ -120,6 +148,15 @@ def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
         (("--precision", "fp32"), r"--precision is for inference.*train\.precision=bf16"),
         (("--devices", "2"), r"--devices is for inference.*parallel\.devices=2"),
         (("--inference", "--variant", "a:", "--devices", "2"), "--devices is a key of a variant.*devices=2"),
+        (
+            ("--inference", "--variant", "a:", "--image-batch", "2"),
+            "--image-batch does not go with --variant: .*one at",
+        ),
+        (
+            ("--inference", "--variant", "a:", "--preset", "classical"),
+            "--preset decides .*NAME:batch=256,precision=fp32",
+        ),
+        (("--inference", "--yes"), "--yes goes with --share, which is for training"),
         (("--images", "2"), "--images is for inference. Add --inference"),
         (("--inference", "--synthetic"), "--synthetic is for training"),
         (("--inference", "--no-break-even"), "--break-even is for training"),
@@ -128,6 +165,48 @@ def test_what_makes_no_sense_is_refused_with_what_to_type() -> None:
 def test_an_option_that_would_be_ignored_is_refused(typed: tuple[str, ...], fix: str) -> None:
     with pytest.raises(UserError, match=fix):
         run("bench", "x.yaml", *typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "function", "options"),
+    [
+        ((), "bench", {}),
+        (("--inference",), "bench_inference", {}),
+        (("--inference", "--variant", "a:"), "compare_inference", {}),
+        (
+            ("--inference", "--variant", "a:", "--repeat", "5", "--images", "0"),
+            "compare_inference",
+            {"repeat": 5, "images": 0},
+        ),
+    ],
+)
+def test_defaults_are_those_of_the_function(
+    typed: tuple[str, ...], function: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def noted(*_: Any, **named: Any) -> Any:
+        given.update(named)
+        raise UserError("noted")
+
+    monkeypatch.setattr(f"foretune.api.bench.{function}", noted)
+    with pytest.raises(UserError, match="noted"):
+        run("bench", "m", *typed)
+    own = ("steps", "repeat", "images", "inference_steps")
+    assert {name: given[name] for name in own if name in given} == options
+
+
+def test_a_comparison_of_variants_has_the_same_defaults_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    choices = VariantChoices()
+    parameters = inspect.signature(compare_inference).parameters
+    part = SeriesInference.model_validate({"variants": {"plain": {}}})
+    for name in ("steps", "repeat", "images", "inference_steps"):
+        assert parameters[name].default == getattr(part, name) == getattr(choices, name), name
+    run("bench", "--help")
+    words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name, usual in (("repeat", 5), ("images", 3), ("inference_steps", 28)):
+        assert inspect.signature(bench_inference).parameters[name].default == usual
+        assert f"[default: {usual}; --variant: {getattr(choices, name)}]" in words, name
 
 
 def test_one_is_not_spoken_of_as_many(capsys: pytest.CaptureFixture[str]) -> None:

@@ -423,6 +423,11 @@ def test_the_table_of_inference_says_what_json_says(foretune: Foretune) -> None:
         assert f"${plan['usd_per_thousand']:.2f}" in line
 
 
+def test_compiled_inference_has_no_time(foretune: Foretune) -> None:
+    answer = foretune(*INFERENCE, "--compile", "regional", "--json")
+    assert [plan["time"] for plan in json.loads(answer.stdout)] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
@@ -431,6 +436,7 @@ def test_the_table_of_inference_says_what_json_says(foretune: Foretune) -> None:
         (("--inference", "train.batch_size=4"), "--inference takes a model and options, not 'train.batch_size=4'"),
         (("--inference", "--quantize", "int9"), "int8"),
         (("--inference", "--offload", "encoder"), "encoders"),
+        (("--inference", "--compile", "all"), "'all' is not one of 'off', 'regional'"),
     ],
 )
 def test_options_of_the_other_plan_are_refused(foretune: Foretune, typed: tuple[str, ...], message: str) -> None:

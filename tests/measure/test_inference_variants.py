@@ -9,14 +9,15 @@ import pytest
 
 from foretune.analyse.inference_study import IMAGE_STEPS, inference_study
 from foretune.api.bench import variants_named
+from foretune.choices.inference import VariantChoices
 from foretune.core.errors import Refused, UnknownName, UserError
 from foretune.core.observer import Observer
 from foretune.measure import inference_variants
 from foretune.measure.bench_request import InferenceRequest
+from foretune.measure.fresh_process import MeasurementFailed
 from foretune.measure.inference_variants import (
     InferenceVariant,
     MeasuredVariant,
-    VariantChoices,
     measure_variants,
     variant_of,
 )
@@ -124,19 +125,77 @@ def test_what_was_measured_is_kept_also_where_the_folder_was_moved(
         measure_variants("model", {"plain": InferenceVariant(batch_size=2)}, choices, tmp_path / "there", Observer())
 
 
-def test_a_measurement_from_before_several_devices_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_measured_of_another_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what was measured before the content was stored."""
     answer = {"times_s": [0.1], "peak_device_bytes": 1, "peak_host_bytes": 1}
     monkeypatch.setattr(inference_variants, "ask_fresh_process", lambda *_: answer)
     choices, variants = VariantChoices(steps=3, repeat=1, images=0), {"plain": InferenceVariant()}
-    measure_variants("model", variants, choices, tmp_path, Observer())
+
+    def measure(step: int) -> None:
+        measure_variants("run", variants, choices, tmp_path, Observer(), {"plain": {"run": "r", "step": step}})
+
+    measure(4)
+    monkeypatch.setattr(inference_variants, "ask_fresh_process", None)
+    measure(4)
+    with pytest.raises(UserError, match="plain was measured before the model or its adapter changed"):
+        measure(8)
     file = tmp_path / "plain" / "denoising-0.json"
     stored = json.loads(file.read_text())
-    del stored["request"]["devices"]
+    del stored["request"]["content"]
     file.write_text(json.dumps(stored))
-    monkeypatch.setattr(inference_variants, "ask_fresh_process", None)
-    assert measure_variants("model", variants, choices, tmp_path, Observer())[0].denoising == (answer,)
-    with pytest.raises(UserError, match="was measured with other settings"):
-        measure_variants("model", {"plain": InferenceVariant(devices=2)}, choices, tmp_path, Observer())
+    with pytest.raises(UserError, match="plain was measured before the model or its adapter changed"):
+        measure(4)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, failures: dict[str, str]) -> None:
+    """Measures at once; a variant of this precision fails with this status."""
+
+    def ask(request: InferenceRequest, _: Observer) -> dict[str, Any]:
+        if request.precision in failures:
+            raise MeasurementFailed(failures[request.precision], "that is why")
+        return {"times_s": [0.1], "peak_device_bytes": 1, "peak_host_bytes": 1}
+
+    monkeypatch.setattr(inference_variants, "ask_fresh_process", ask)
+
+
+VARIANTS = {"plain": InferenceVariant(), "half": InferenceVariant(precision="bf16")}
+CHOICES = VariantChoices(steps=3, repeat=2, images=0)
+
+
+def test_a_comparison_goes_on_without_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, {"bf16": "out of memory"})
+    plain, half = measure_variants("m", VARIANTS, CHOICES, tmp_path, Observer())
+    assert (len(plain.denoising), plain.problem) == (2, None)
+    assert (half.denoising, half.problem) == ((), "Out of memory while measuring: that is why")
+
+
+def test_a_refused_variant_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, {"bf16": "refused"})
+    with pytest.raises(MeasurementFailed, match="half: that is why") as raised:
+        measure_variants("m", VARIANTS, CHOICES, tmp_path, Observer())
+    assert raised.value.exit_code == 2
+
+
+def test_without_the_first_there_is_no_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, {"fp32": "out of memory"})
+    with pytest.raises(MeasurementFailed, match="Out of memory while measuring: plain: that is why") as raised:
+        measure_variants("m", VARIANTS, CHOICES, tmp_path, Observer())
+    assert raised.value.exit_code == 1
+
+
+def test_repeats_from_different_environments_are_a_warning() -> None:
+    def with_cores(name: str, num_cores: int, **variant: Any) -> MeasuredVariant:
+        one = measured(name, 0.1, **variant)
+        answers = [{**answer, "environment": {"cores": num_cores, "source": name}} for answer in one.denoising]
+        return dataclasses.replace(one, denoising=tuple(answers))
+
+    plain, other = with_cores("plain", 2), with_cores("other", 4)
+    study = inference_study("ways", (plain, other), VariantChoices(), {})
+    assert study["warnings"] == [
+        "Repeats of plain and other are from different environments: cores: 2 against 4",
+    ]
+    several = with_cores("several", 1, devices=2)
+    assert inference_study("ways", (plain, several), VariantChoices(), {})["warnings"] == []
 
 
 def test_speeds_of_several_devices_are_those_of_all() -> None:

@@ -198,6 +198,20 @@ def test_a_run_is_put_beside_its_base(tmp_path: Path, tiny_pipeline: TinyPipelin
     assert difference.max() <= 2, "rounding"
 
 
+def test_a_file_is_not_merged_into_a_base_that_the_run_quantises(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
+    sections: dict[str, Any] = {"validate": {"num_held_out": 0}, "quantize": {"denoiser": "int8"}}
+    done = short_run(tiny_pipeline("flux"), tmp_path, "lora", **sections)
+    adapted = load_trained(done.run)
+    assert isinstance(adapted.method, AppliedAdapter)
+    save_adapter(adapted.family, tmp_path / "adapter", adapted.method.weights(), adapted.method.peft_config())
+    setup = SamplingChoice(device="cpu", precision="fp32", merge=True)
+    request = comparison(tmp_path, base=None, runs=(done.run.path,), adapters=(tmp_path / "adapter",), setup=setup)
+    progress = Progress()
+    with pytest.raises(Refused, match="cannot be merged into quantised weights"):
+        side_by_side(request, tmp_path / "a.png", progress)
+    assert progress.heard == [], "before anything is sampled"
+
+
 def test_what_cannot_be_sampled_together_is_refused(tmp_path: Path, tiny_pipeline: TinyPipeline) -> None:
     base = tiny_pipeline("ddpm")
     with pytest.raises(UserError, match=r"There is nothing to sample\. Name a run, or a model"):

@@ -21,16 +21,17 @@ TinyPipeline = Callable[..., Path]
 def test_what_compiling_cost_and_when_it_has_paid() -> None:
     plain = _PassTimes(warm_up_s=[0.5], steady_s=[0.2, 0.2, 0.2])
     compiled = _PassTimes(warm_up_s=[8.1, 2.1], steady_s=[0.1] * 18)
-    # 10 s are paid by 0.1 s a step; four images take 20 steps.
+    # 10 s are paid by 0.1 s a pass; four images take 20 passes, which are 10 steps where guidance takes two.
     assert _cost_sentence(plain, compiled, num_images=4) == (
-        "Compiled blocks: 10 s of warm-up. A denoising step takes 0.10 s, 0.20 s uncompiled (measured once). "
-        "Break-even after about 100 denoising steps (20 images)."
+        "Compiled blocks: 10 s of warm-up. A pass of the denoiser takes 0.10 s, 0.20 s uncompiled (measured once). "
+        "Break-even after about 100 passes of the denoiser (20 images)."
     )
     slower = _PassTimes(warm_up_s=[8.0], steady_s=[0.3])
-    assert _cost_sentence(plain, slower, 1).endswith("No break-even: compiled steps are not faster here.")
+    assert _cost_sentence(plain, slower, 1).endswith("No break-even: compiled passes are not faster here.")
     only_first = _PassTimes(warm_up_s=[8.0])
     assert _cost_sentence(plain, only_first, 1) == (
-        "Compiled blocks: 8.00 s for the first steps, and no other step was made. A break-even needs more steps."
+        "Compiled blocks: 8.00 s for the first passes of the denoiser, and no other was made. A break-even needs more "
+        "denoising steps."
     )
 
 

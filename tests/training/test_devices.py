@@ -10,16 +10,20 @@ import torch
 
 from foretune.accelerator.memory import peak_allocated_bytes
 from foretune.choices.experiment import Experiment
+from foretune.choices.running import Parallel
 from foretune.core.errors import Refused
+from foretune.core.observer import Observer
 from foretune.core.units import MIB
-from foretune.training import devices
+from foretune.training import devices, launching
 from foretune.training.devices import (
     available_devices,
     choose_device,
     device_warnings,
     peak_host_bytes,
+    refuse_absent_devices,
     refuse_what_the_device_cannot,
 )
+from foretune.training.launching import launch_parts
 
 
 def test_the_cpu_is_always_there_and_last() -> None:
@@ -40,6 +44,19 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("mps"), torch.device("cpu")])
     with pytest.raises(Refused, match=r"there is no cuda device here\. Present: cpu, mps\. Run: foretune doctor"):
         choose_device("cuda")
+
+
+def test_no_more_processes_than_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raised before any is started; a CPU is shared."""
+    monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("cuda", 0), torch.device("cpu")])
+    monkeypatch.setattr(launching, "launch", lambda *_: pytest.fail("started"))
+    for device in ("auto", "cuda"):
+        parallel = Parallel.model_validate({"devices": 2, "device": device})
+        with pytest.raises(Refused, match=r"devices=2: .* torch sees 1 of type cuda\. Nearest: devices=1"):
+            launch_parts("Sampling", parallel, "worker", {}, Observer())
+    refuse_absent_devices(Parallel.model_validate({"devices": 2, "device": "cpu"}))
+    monkeypatch.setattr(devices, "available_devices", lambda: [torch.device("cuda", n) for n in range(2)])
+    refuse_absent_devices(Parallel.model_validate({"devices": 2}))
 
 
 def test_peaks() -> None:

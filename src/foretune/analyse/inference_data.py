@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foretune.choices.inference import MeasuredForm, form_of
 from foretune.core.errors import UserError
 from foretune.core.input_files import MOST_JSON_BYTES, read_json
 
 _BENCH, _FORMAT = "bench.json", "InferenceBench"
-_CHOICES = ("precision", "num_inference_steps", "image_batch_size")
+_CHOICES = ("num_inference_steps", "image_batch_size")
 _FACTS = ("model", "adapter", "device", "size_px", "num_frames", "batch_size")
+_USUAL = form_of(MeasuredForm())
+"""How benches sampled that do not name a field: it did not exist then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,7 @@ class InferenceData:
 
     path: Path
     asked: dict[str, Any]
-    """Model, adapter, sizes and precision: what makes two benches comparable."""
+    """Model, adapter, sizes and all of `InferenceForm`: what makes two benches comparable."""
     batch_size: int
     image_batch_size: int
     denoising: tuple[dict[str, Any], ...]
@@ -49,17 +52,18 @@ def _read(file: Path) -> InferenceData | None:
         if content["format"] != _FORMAT:
             return None
         choices = content["choices"]
-        num_devices = int(choices.get("devices", 1))
+        form = {name: choices.get(name, usual) for name, usual in _USUAL.items()}
         return InferenceData(
             path=file.parent,
+            # The batch among the facts is the measured one, which may be smaller than the requested one.
             asked={
+                **form,
                 **{name: content.get(name) for name in _FACTS},
                 **{name: choices[name] for name in _CHOICES},
-                "devices": num_devices,
             },
             batch_size=int(content["batch_size"]),
             image_batch_size=int(choices["image_batch_size"]),
-            num_devices=num_devices,
+            num_devices=int(form["devices"]),
             denoising=tuple(content["denoising"]),
             imaging=tuple(content["imaging"]),
         )

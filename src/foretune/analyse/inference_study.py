@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from foretune.analyse.environments import environment_differences, named
 from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.study_cells import INFERENCE_SPEED, PEAK_MEMORY, START, Number
 from foretune.analyse.study_comparing import answer_of, break_even_sentence
+from foretune.choices.inference import VariantChoices
 from foretune.config.study_files import ONLY_SETTING
 from foretune.core.units import MIB
-from foretune.measure.inference_variants import MeasuredVariant, VariantChoices
+from foretune.measure.inference_variants import MeasuredVariant
 from foretune.stats.break_even import start_s
 from foretune.stats.deciding import SMALLEST_DIFFERENCE, decide
 from foretune.stats.intervals import summarise_run
@@ -54,7 +56,10 @@ def inference_study(
         "comparisons": [_compared(first, other, confidence) for other in others if other.denoising and first.denoising],
         "findings": [{"sentence": sentence} for sentence in _findings(first, others)],
         "curves": [],
-        "warnings": [f"{one.name}: {one.problem}" for one in measured if one.problem is not None],
+        "warnings": [
+            *(f"{one.name}: {one.problem}" for one in measured if one.problem is not None),
+            *_environment_warnings(measured),
+        ],
         "variants": {one.name: asdict(one.variant) for one in measured},
     }
 
@@ -67,6 +72,19 @@ def _held_equal(choices: VariantChoices, measured: Sequence[MeasuredVariant]) ->
     several = any(one.variant.devices > 1 for one in measured)
     devices = " Speeds are those of all devices, memory that of one." * several
     return f"{choices.steps} denoising steps of random latents in {repeats}.{images}{devices}"
+
+
+def _environment_warnings(measured: Sequence[MeasuredVariant]) -> Iterator[str]:
+    """Repeats from different environments. Several processes share the threads, so like is held against like."""
+    first_of: dict[int, tuple[str, Mapping[str, Any]]] = {}
+    for one in measured:
+        for answer in (*one.denoising, *one.imaging):
+            environment = answer.get("environment", {})
+            first_name, first = first_of.setdefault(one.variant.devices, (one.name, environment))
+            unlike = environment_differences(first, environment)
+            if unlike:
+                yield f"Repeats of {first_name} and {one.name} are from different environments: {named(unlike)}"
+                return
 
 
 def _row(one: MeasuredVariant, first: MeasuredVariant, likeness: Mapping[str, float]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.study_cells import (
     COST,
@@ -18,6 +20,8 @@ from foretune.analyse.study_cells import (
     TRAINING_SPEED,
     epoch_title,
 )
+from foretune.choices.method import Full, Lora, Method, rank_of
+from foretune.choices.quantize import sampled_numbers
 from foretune.choices.study import StudyFile, StudyInference
 from foretune.choices.study_series import SeriesForecast, SeriesInference
 from foretune.config.overrides import apply_overrides
@@ -30,6 +34,8 @@ from foretune.core.values.plan_time import StepTime
 
 _ONLY_HERE = ("parallel.device", "parallel.threads", "model", "fixtures")
 """Changes of a configuration that say where a measurement is made."""
+
+_METHOD: TypeAdapter[Method] = TypeAdapter(Method)
 
 Band = tuple[float, float, float]
 """The likely value with the low and the high end of its band."""
@@ -61,30 +67,45 @@ class ForecastRow:
 def inference_rows(
     inference: SeriesInference, forecast: SeriesForecast, plan: InferencePlanner, *, trained_rank: int | None = None
 ) -> list[ForecastRow]:
-    """Plans each way to sample on each device.
+    """Plans each way to sample on each device. Speeds are those of all devices of a variant, memory that of one.
 
     `trained_rank`: rank of the adapter that is sampled with; it takes part in each pass unless it is merged.
     """
     rows = []
     for device, (name, changes) in itertools.product(forecast.on, inference.variants.items()):
-        has_adapter = trained_rank is not None and not changes.get("merge", False)
+        has_adapter = not changes.get("merge", False)
         question = {
             "precision": "fp32",
             **{key: changes[key] for key in ("precision", "quantize", "compile", "batch") if key in changes},
             "adapter_rank": trained_rank if has_adapter else None,
             "inference_steps": inference.inference_steps,
         }
-        found = _inferred(forecast.experiment, question, plan, device)
+        num_devices = changes.get("devices", 1)
+        if has_adapter and changes.get("adapter") is not None:
+            found: dict[str, Any] = {"values": {}, "missing": f"the rank of the adapter {changes['adapter']} is not known"}
+        else:
+            found = _inferred(forecast.experiment, question, plan, device, num_devices)
         rows.append(
-            ForecastRow(device=device, configuration=name, setting=ONLY_SETTING, changes=dict(changes), **found)
+            ForecastRow(
+                device=device,
+                configuration=name,
+                setting=ONLY_SETTING,
+                changes=dict(changes),
+                num_devices=num_devices,
+                **found,
+            )
         )
     return rows
 
 
 def _inferred(
-    experiment: Mapping[str, Any], question: Mapping[str, Any], plan: InferencePlanner, device: str
+    experiment: Mapping[str, Any],
+    question: Mapping[str, Any],
+    plan: InferencePlanner,
+    device: str,
+    num_devices: int = 1,
 ) -> dict[str, Any]:
-    """What a plan of inference says of the full-size model."""
+    """What a plan of inference says of the full-size model, where each device makes such batches."""
     data = experiment.get("data", {})
     sizes = {"model": experiment["model"], "size": data.get("resolution"), "frames": data.get("num_frames")}
     try:
@@ -98,7 +119,7 @@ def _inferred(
     if found.time is None:
         return {"values": values, "verdict": found.verdict, "missing": f"no time: {found.no_time}"}
     shares = (1.0, found.time.total_s / found.time.high_s, found.time.total_s / found.time.low_s)
-    likely, low, high = (share * found.time.denoising_passes_per_s for share in shares)
+    likely, low, high = (share * num_devices * found.time.denoising_passes_per_s for share in shares)
     values[INFERENCE_SPEED] = (likely, low, high)
     values[IMAGE_STEPS] = (found.batch_size * likely, found.batch_size * low, found.batch_size * high)
     return {"values": values, "verdict": found.verdict}
@@ -117,9 +138,8 @@ def forecast_rows(
     rows = []
     for device, setting, name in itertools.product(forecast.on, settings, configurations):
         changes = {**settings[setting], **configurations[name]}
-        overrides = [f"{key}={json.dumps(value)}" for key, value in changes.items() if key not in _ONLY_HERE]
         try:
-            experiment = apply_overrides(forecast.experiment, overrides)
+            experiment = configured(forecast.experiment, changes)
             found = _planned(plan(experiment, device), num_samples)
             if infer is not None and study.protocol == "equal-steps":
                 _add_denoising_speed(found, experiment, study.inference or StudyInference(), infer, device)
@@ -131,16 +151,32 @@ def forecast_rows(
     return rows
 
 
+def configured(experiment: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an experiment with the changes of a configuration, but for where it runs."""
+    return apply_overrides(
+        experiment, [f"{key}={json.dumps(value)}" for key, value in changes.items() if key not in _ONLY_HERE]
+    )
+
+
+def adapter_rank(experiment: Mapping[str, Any]) -> int | None:
+    """Rank of the adapter that an experiment trains; None where it trains every weight."""
+    content = experiment.get("method")
+    try:
+        method: Method = Lora() if content is None else _METHOD.validate_python(content)
+    except ValidationError as error:
+        raise UserError(f"method: {error.errors()[0]['msg']}") from error
+    return None if isinstance(method, Full) else rank_of(method)
+
+
 def _add_denoising_speed(
     found: dict[str, Any], experiment: Mapping[str, Any], asked: StudyInference, infer: InferencePlanner, device: str
 ) -> None:
     """Adds the denoising speed on one device, or why there is none."""
-    method = experiment.get("method", {})
     question = {
         "precision": asked.precision,
         "batch": asked.batch_size,
-        "adapter_rank": method.get("rank") if method.get("kind") == "lora" else None,
-        "quantize": experiment.get("quantize", {}).get("denoiser", "none"),
+        "adapter_rank": adapter_rank(experiment),
+        "quantize": sampled_numbers(experiment.get("quantize", {}).get("denoiser", "none")),
     }
     inferred = _inferred(experiment, question, infer, device)
     if INFERENCE_SPEED in inferred["values"]:

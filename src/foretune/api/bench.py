@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretune.api.live_steps import LiveSteps
 from foretune.api.start import Changes, ExperimentFile, ExperimentLike, announce, import_libraries, read_to_start
+from foretune.choices.inference import VariantChoices
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
@@ -176,10 +177,10 @@ def compare_inference(
     variants: Mapping[str, Mapping[str, Any]],
     *,
     folder: str | Path | None = None,
-    steps: int = 20,
-    repeat: int = 3,
-    images: int = 2,
-    inference_steps: int = 20,
+    steps: int = VariantChoices.steps,
+    repeat: int = VariantChoices.repeat,
+    images: int = VariantChoices.images,
+    inference_steps: int = VariantChoices.inference_steps,
     size: int | str | None = None,
     frames: int | None = None,
     benches: str | Path = "benches",
@@ -191,7 +192,8 @@ def compare_inference(
         target: a model, its folder, or a run directory.
         variants: a name and what differs from fp32: `precision`, `quantize`, `compile`, `merge`, `adapter`, `batch`,
             `devices`.
-        folder: where measurements are kept; what is there is not measured again. Default: a new one in `benches`.
+        folder: where measurements are kept; what is there is not measured again, and refused if the model has changed
+            since. Default: a new one in `benches`.
         steps: denoising steps of each repeat.
         repeat: fresh processes; fewer than three give no intervals.
         images: images of each variant from the same seeds, compared with those of the first; 0 for none.
@@ -203,11 +205,12 @@ def compare_inference(
     """
     observer = observer or Observer()
     require("train", "Measuring inference")
-    import_libraries(observer, "foretune.measure.inference_variants", warns_if_busy=True, device="auto")
+    import_libraries(observer, "foretune.measure.model_content", warns_if_busy=True, device="auto")
     from foretune.analyse.inference_study import inference_study
     from foretune.hub.adapters import locate_adapter
     from foretune.measure.bench import new_directory
-    from foretune.measure.inference_variants import VariantChoices, measure_variants, variant_of
+    from foretune.measure.inference_variants import measure_variants, variant_of
+    from foretune.measure.model_content import file_contents, model_content
     from foretune.quality.naming import check_subject
     from foretune.quality.similarity import likeness
     from foretune.record.atomic import write_text
@@ -223,7 +226,12 @@ def compare_inference(
         name: replace(variant, adapter=str(locate_adapter(variant.adapter).path)) if variant.adapter else variant
         for name, variant in asked.items()
     }
-    measured = measure_variants(target, located, choices, path, observer)
+    model = model_content(target)
+    contents = {
+        name: {**model, "adapter": file_contents(Path(variant.adapter))} if variant.adapter else model
+        for name, variant in located.items()
+    }
+    measured = measure_variants(target, located, choices, path, observer, contents)
     first = measured[0]
     alike = {
         one.name: likeness(one.images, first.images)

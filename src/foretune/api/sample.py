@@ -49,7 +49,7 @@ def sample(
     merge: bool = False,
     batch: int = 1,
     devices: int = 1,
-    vae_tiling: bool = False,
+    vae_tiling: bool | None = None,
     observer: Observer | None = None,
 ) -> SideBySide:
     """Samples a base model and its fine-tuned versions with the same prompts and seed, in one labelled picture.
@@ -66,7 +66,7 @@ def sample(
         steps: denoising steps.
         size: side in pixels, or a width and a height such as "416x240"; as the first run was trained, or the model's
             own, if left out.
-        frames: number of frames of clips; the model's own if left out.
+        frames: number of frames of clips; as the first run was trained, or the model's own, if left out.
         guidance: the pipeline's own if left out.
         text_tokens: most tokens of a prompt.
         device: that of the first run, or an accelerator if there is one, if left out.
@@ -78,7 +78,8 @@ def sample(
         merge: add adapters to the weights.
         batch: images in one call of a model.
         devices: each holds the whole model and makes its share of the images.
-        vae_tiling: decode in tiles, which needs less memory for large images.
+        vae_tiling: decode in tiles, which needs less memory for large images; as in the first run, or off, if left
+            out.
         observer: receives progress.
     """
     from foretune.choices.adapter import resolve_adapter

@@ -293,7 +293,7 @@ def _forecasts(series: "SeriesFile", part: str, folder: Path, observer: Observer
     observer.preparing(f"planning {part}", 0, 1)
     inference = series.parts[part].inference
     if inference is not None:
-        rank = None if inference.trained_by is None else _trained_rank(series, inference.trained_by)
+        rank = None if inference.trained_by is None else _trained_rank(series, inference.trained_by, folder)
         found = inference_rows(inference, forecast, inferred, trained_rank=rank)
     else:
         found = forecast_rows(StudyFile.model_validate(series.study_of(part)), forecast, planned, inferred)
@@ -302,14 +302,15 @@ def _forecasts(series: "SeriesFile", part: str, folder: Path, observer: Observer
     return rows
 
 
-def _trained_rank(series: "SeriesFile", part: str) -> int | None:
-    """Rank of the adapter that the first configuration of a part trains."""
+def _trained_rank(series: "SeriesFile", part: str, folder: Path) -> int | None:
+    """Rank of the adapter that the first configuration of a part trains; None where it trains every weight."""
+    from foretune.analyse.series_forecast import adapter_rank, configured
     from foretune.choices.study import StudyFile
+    from foretune.config.study_files import base_experiment
 
     study = StudyFile.model_validate(series.study_of(part))
-    changes = next(iter(study.compared.values()), {})
-    rank = changes.get("method.rank")
-    return None if rank is None else int(rank)
+    setting, configuration = (next(iter(found.values()), {}) for found in (study.settings, study.compared))
+    return adapter_rank(configured(base_experiment(study, folder / f"{part}.yaml"), {**setting, **configuration}))
 
 
 def _digests(part: _Part) -> "dict[str, TraceDigest]":

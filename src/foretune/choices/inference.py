@@ -34,6 +34,33 @@ class MeasuredForm(InferenceForm):
     batch_size: int = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class VariantChoices:
+    """How each variant of a comparison is measured."""
+
+    steps: int = 20
+    """Denoising steps of each repeat, on every device."""
+    repeat: int = 3
+    images: int = 2
+    """Images of each variant, from the same seeds, that are compared with those of the first; 0 for none."""
+    inference_steps: int = 20
+    """Denoising steps of an image."""
+    size: int | str | None = None
+    frames: int | None = None
+
+
+VARIANT_KEYS: Mapping[str, str] = {
+    "precision": "precision",
+    "quantize": "quantize",
+    "compile": "compile",
+    "merge": "merge",
+    "adapter": "adapter",
+    "batch": "batch_size",
+    "devices": "devices",
+}
+"""Settings of a variant, with the fields that they set."""
+
+
 def form_of(choices: InferenceForm) -> dict[str, Any]:
     """The fields of `InferenceForm`, from what has more of them."""
     return {field.name: getattr(choices, field.name) for field in fields(InferenceForm)}

@@ -8,6 +8,14 @@ DenoiserNumbers = Literal["none", "int8", "float8", "float8-dynamic", "float8-tr
 EncoderNumbers = Literal["none", "int8", "float8", "nf4", "int8-bnb"]
 
 
+def sampled_numbers(numbers: DenoiserNumbers) -> DenoiserNumbers:
+    """Returns the numbers of the weights that a model is sampled with.
+
+    float8-training quantises products, not weights: nothing of it is left in a model that only samples.
+    """
+    return "none" if numbers == "float8-training" else numbers
+
+
 class Quantize(Section):
     """Quantised base: which parts are quantised, how, and by which library."""
 

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from foretune.choices.inference import VariantChoices
 from foretune.choices.section import Section
 from foretune.choices.study import Changes, Name, StudyFile
 from foretune.core.vocabulary import SeriesSize
@@ -32,13 +33,13 @@ class SeriesInference(Section):
     """A name and what differs from fp32: precision, quantize, compile, merge, adapter, batch, devices."""
     trained_by: Name | None = None
     """Sample from what the first run of this part has trained. Left out: from the model of `shared`."""
-    steps: int = Field(default=20, ge=1)
+    steps: int = Field(default=VariantChoices.steps, ge=1)
     """Denoising steps of each repeat."""
-    repeat: int = Field(default=3, ge=1)
+    repeat: int = Field(default=VariantChoices.repeat, ge=1)
     """Fresh processes."""
-    images: int = Field(default=2, ge=0)
+    images: int = Field(default=VariantChoices.images, ge=0)
     """Images from the same seeds that are compared with those of the first variant."""
-    inference_steps: int = Field(default=20, ge=1)
+    inference_steps: int = Field(default=VariantChoices.inference_steps, ge=1)
     """Denoising steps of an image."""
     size: int | str | None = None
     """Side in pixels, or `416x240`. Left out: the model's own."""

@@ -27,7 +27,10 @@ _OF_VARIANTS = {
         "merge": "merge=true",
         "devices": "devices=2",
     }.items()
-} | {"preset": "decides batch and precision, which are keys of a variant. Leave it out"}
+} | {
+    "preset": "decides batch and precision, which are keys of a variant. Write --variant NAME:batch=256,precision=fp32",
+    "image_batch": "does not go with --variant: images that are compared are made one at a time. Leave it out",
+}
 _OF_INFERENCE = {
     "preset": "is for inference. Add --inference",
     "batch": "is for inference. Of training it is part of the experiment: foretune bench FILE train.batch_size=4",
@@ -50,6 +53,7 @@ _OF_TRAINING = {
     "random_weights": "is for training. Leave it out",
     "share": "is for training. Leave it out",
     "break_even": "is for training. Leave it out",
+    "yes": "goes with --share, which is for training. Leave it out",
 }
 
 
@@ -82,6 +86,19 @@ _Variants = Annotated[
     ),
 ]
 
+_Repeat = Annotated[
+    int | None,
+    typer.Option("--repeat", min=1, help="Repeats, each in a fresh process. [default: 5; --variant: 3]"),
+]
+_Images = Annotated[
+    int | None,
+    typer.Option("--images", min=0, help="Batches of images, end to end; 0: none. [default: 3; --variant: 2]"),
+]
+_InferenceSteps = Annotated[
+    int | None,
+    typer.Option("--inference-steps", min=1, help="Denoising steps of an image. [default: 28; --variant: 20]"),
+]
+
 
 def bench(
     context: typer.Context,
@@ -93,7 +110,7 @@ def bench(
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="Steps of each repeat. [default: 50; --inference: 20]")
     ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Repeats, each in a fresh process.")] = 5,
+    repeat: _Repeat = None,
     synthetic: _Synthetic = False,
     random_weights: Annotated[
         bool, typer.Option("--random-weights", help="Random weights and synthetic data: nothing is downloaded.")
@@ -115,9 +132,9 @@ def bench(
     merge: Merge = False,
     devices: Devices = 1,
     variant: _Variants = None,
-    images: Annotated[int, typer.Option("--images", min=0, help="Batches of images, end to end; 0: none.")] = 3,
+    images: _Images = None,
     image_batch: Annotated[int, typer.Option("--image-batch", min=1, help="Images made at once.")] = 1,
-    inference_steps: Annotated[int, typer.Option("--inference-steps", min=1, help="Denoising steps of an image.")] = 28,
+    inference_steps: _InferenceSteps = None,
     benches: Annotated[Path, typer.Option("--benches", help="Where results are kept.")] = Path("benches"),
     share: Annotated[
         Path | None, typer.Option("--share", help="Add the measurement as a row to this CSV file; it is shown first.")
@@ -130,19 +147,24 @@ def bench(
     Examples: foretune bench sdxl train.batch_size=4, foretune bench experiment.yaml --repeat 10 levers.compile=regional
     """
     refuse_given(context, _OF_TRAINING if inference else _OF_INFERENCE)
-    choices: dict[str, Any] = {"repeat": repeat, "benches": benches, "as_json": as_json, "steps": steps or 50}
+    choices: dict[str, Any] = {"benches": benches, "as_json": as_json, **_typed(steps=steps, repeat=repeat)}
     if inference:
         _refuse_overrides(overrides or [])
         refuse_given(context, _OF_VARIANTS if variant else {} if preset is None else _OF_A_PRESET)
-        choices |= {"steps": steps or 20, "size": size, "frames": frames, "images": images}
+        choices |= {"size": size, "frames": frames, **_typed(images=images, inference_steps=inference_steps)}
         way = {"adapter": adapter, "preset": preset, "batch": batch, "precision": precision, "merge": merge}
         way |= {"quantize": quantize, "compile": compiled, "image_batch": image_batch, "devices": devices}
-        choices |= {"inference_steps": inference_steps, **({} if variant else way)}
+        choices |= {} if variant else way
         measure = partial(_compare, variants=variant) if variant else _inference
         measure(target, **choices)
     else:
         choices |= {"data": data, "synthetic": synthetic, "random_weights": random_weights, "break_even": break_even}
         _shared_training(share, target, overrides or [], yes=yes, **choices)
+
+
+def _typed(**options: int | None) -> dict[str, int]:
+    """The options that were typed. The others have the defaults of the function that is called."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _shared_training(share: Path | None, experiment: str, overrides: list[str], *, yes: bool, **choices: Any) -> None:

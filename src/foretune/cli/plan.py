@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foretune.cli.inference_options import Compile
 from foretune.cli.options import refuse_given
 from foretune.cli.status import StatusObserver
 from foretune.core.errors import UserError
@@ -134,7 +135,6 @@ _Precision = Annotated[str, typer.Option("--precision", help="Of inference: fp32
 _Quantize = Annotated[
     str, typer.Option("--quantize", help="Of inference: int8, float8, nf4 or int8-bnb weights of the denoiser.")
 ]
-_Compiled = Annotated[bool, typer.Option("--compile", help="Of inference: compile the repeated blocks.")]
 _Size = Annotated[str | None, typer.Option("--size", help="Of inference: pixels, 512 or 416x240 (width x height).")]
 _AdapterRank = Annotated[
     int | None,
@@ -171,7 +171,7 @@ def plan(
     batch: _Batch = 1,
     precision: _Precision = "bf16",
     quantize: _Quantize = "none",
-    compiled: _Compiled = False,
+    compiled: Compile = "off",
     size: _Size = None,
     inference_steps: _Steps = 28,
     adapter_rank: _AdapterRank = None,
@@ -214,7 +214,7 @@ def _inference(typed: Mapping[str, Any]) -> None:
             target,
             on=",".join(typed["on"] or [_COMMON]),
             prices=typed["price"],
-            compile="regional" if typed["compiled"] else "off",
+            compile=typed["compiled"],
             inference_steps=typed["inference_steps"],
             **{name: typed[name] for name in names},
             observer=observer,

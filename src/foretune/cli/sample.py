@@ -45,7 +45,10 @@ Precision = Annotated[
         "--precision", help="Numbers to compute with. [default: as RUN, or bf16 on an accelerator, fp32 on a CPU]"
     ),
 ]
-VaeTiling = Annotated[bool, typer.Option("--vae-tiling", help="Decode in tiles: less memory for large images.")]
+VaeTiling = Annotated[
+    bool | None,
+    typer.Option(help="Decode in tiles: less memory for large images. [default: as RUN, or off]"),
+]
 Prompts = Annotated[list[str] | None, typer.Option("--prompt", "-p", help="What to sample; repeatable.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="The picture to write.")]
 
@@ -71,7 +74,7 @@ def sample(
     merge: Merge = False,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images in one call of a model.")] = 1,
     devices: Devices = 1,
-    vae_tiling: VaeTiling = False,
+    vae_tiling: VaeTiling = None,
 ) -> None:
     """Sample the base and its fine-tuned versions with the same prompts and seed, in one labelled picture."""
     from foretune.api.sample import sample as sample_models

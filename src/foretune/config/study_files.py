@@ -148,7 +148,7 @@ def read_study(
     if unknown := [seed for seed in seeds if seed not in file.seeds]:
         raise UserError(f"{path} has no seed {unknown[0]}; it has {', '.join(map(str, file.seeds))}.")
     name = study_name(file, path, name, is_quick=is_quick)
-    base = _changed(_base(file, path), changes or {})
+    base = _changed(base_experiment(file, path), changes or {})
     found: dict[str, list[str]] = {}
     parts: dict[tuple[str, str, int], StudyPart] = {}
     warnings: dict[str, None] = {}
@@ -206,7 +206,8 @@ def _settings(file: StudyFile) -> tuple[str, ...]:
     return tuple(file.settings) or (ONLY_SETTING,)
 
 
-def _base(file: StudyFile, path: Path) -> dict[str, Any]:
+def base_experiment(file: StudyFile, path: Path) -> dict[str, Any]:
+    """Returns the experiment of a study file, before the changes of its configurations."""
     if isinstance(file.experiment, str):
         return load_mapping(path.parent / file.experiment)
     return dict(file.experiment)

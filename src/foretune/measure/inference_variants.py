@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretune.choices.inference import MeasuredForm, check_form, form_of
+from foretune.choices.inference import VARIANT_KEYS, MeasuredForm, VariantChoices, check_form, form_of
 from foretune.core.errors import UnknownName, UserError
 from foretune.core.input_files import MOST_JSON_BYTES, read_json
 from foretune.core.observer import Observer
@@ -19,16 +19,6 @@ from foretune.record.atomic import write_text
 from foretune.stats.break_even import BreakEven, break_even
 
 IMAGES_FILE = "images.safetensors"
-_KEYS: Mapping[str, str] = {
-    "precision": "precision",
-    "quantize": "quantize",
-    "compile": "compile",
-    "merge": "merge",
-    "adapter": "adapter",
-    "batch": "batch_size",
-    "devices": "devices",
-}
-"""What a user may set in a variant, with its field."""
 _NOT_ASKED = ("images_file", "memory_limit_bytes")
 """What differs between machines and folders without making it another measurement."""
 
@@ -45,26 +35,11 @@ def variant_of(name: str, choices: Mapping[str, Any]) -> InferenceVariant:
     of = f" of the variant {name}"
     found = {key.strip(): value for key, value in choices.items()}
     for key in found:
-        if key not in _KEYS:
-            raise UnknownName(f"setting{of}", key, _KEYS)
-    variant = InferenceVariant(**{_KEYS[key]: value for key, value in found.items()})
+        if key not in VARIANT_KEYS:
+            raise UnknownName(f"setting{of}", key, VARIANT_KEYS)
+    variant = InferenceVariant(**{VARIANT_KEYS[key]: value for key, value in found.items()})
     check_form(variant, of=of, has_adapter_file=variant.adapter is not None)
     return variant
-
-
-@dataclass(frozen=True, kw_only=True)
-class VariantChoices:
-    """How each variant is measured."""
-
-    steps: int = 20
-    """Denoising steps of each repeat, on every device."""
-    repeat: int = 3
-    images: int = 2
-    """Images of each variant, from the same seeds, that are compared with those of the first; 0 for none."""
-    inference_steps: int = 20
-    """Denoising steps of an image."""
-    size: int | str | None = None
-    frames: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +73,14 @@ def measure_variants(
     choices: VariantChoices,
     folder: Path,
     observer: Observer,
+    contents: Mapping[str, Any] | None = None,
 ) -> tuple[MeasuredVariant, ...]:
-    """Measures what is missing, each repeat of all variants in turns, every second round backwards."""
+    """Measures what is missing, each repeat of all variants in turns, every second round backwards.
+
+    `contents`: of the model and the adapter of each variant. What was measured with other contents is not reused.
+    Raises where a variant is refused, or where the first one, with which all are compared, cannot be measured.
+    """
+    first = next(iter(variants))
     found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in variants}
     images: dict[str, dict[str, Any]] = {}
     problems: dict[str, str] = {}
@@ -109,9 +90,9 @@ def measure_variants(
             if name in problems:
                 continue
             observer.preparing(f"{name}, repeat {number + 1} of {choices.repeat}", place, len(names))
-            request = _request(model, variants[name], choices)
+            request, content = _request(model, variants[name], choices), (contents or {}).get(name)
             try:
-                found[name][number] = _kept(folder / name / f"denoising-{number}.json", request, observer)
+                found[name][number] = _kept(folder / name / f"denoising-{number}.json", request, content, observer)
                 if number == 0 and choices.images:
                     file = folder / name / IMAGES_FILE
                     whole = replace(
@@ -121,8 +102,10 @@ def measure_variants(
                         images_file=str(file.absolute()),
                         batch_size=1,
                     )
-                    images[name] = _kept(folder / name / "imaging.json", whole, observer)
+                    images[name] = _kept(folder / name / "imaging.json", whole, content, observer)
             except MeasurementFailed as failure:
+                if failure.status == "refused" or not found[first]:
+                    raise MeasurementFailed(failure.status, f"{name}: {failure.reason}") from failure
                 problems[name] = str(failure)
                 observer.warning(f"{name}: {failure}. The comparison goes on without it.")
     return tuple(
@@ -150,16 +133,18 @@ def _request(model: str, variant: InferenceVariant, choices: VariantChoices) -> 
     )
 
 
-def _kept(path: Path, request: InferenceRequest, observer: Observer) -> dict[str, Any]:
-    """What was measured before for the same request, or what is measured now."""
+def _kept(path: Path, request: InferenceRequest, content: Any, observer: Observer) -> dict[str, Any]:
+    """What was measured before for the same request and content, or what is measured now."""
     asked = {key: value for key, value in request.to_mapping().items() if key not in _NOT_ASKED}
+    asked["content"] = content
     if path.is_file() and (request.images_file is None or Path(request.images_file).is_file()):
         stored = read_json(path, MOST_JSON_BYTES, within=path.parent)
-        # Measurements from before several devices were made on one.
-        if {"devices": 1, **stored["request"]} != asked:
+        if stored["request"] != asked:
+            is_same_request = {**stored["request"], "content": content} == asked
+            how = "before the model or its adapter changed" if is_same_request else "with other settings"
             raise UserError(
-                f"{path.parent} was measured with other settings. Give this comparison another name, or take "
-                f"{path.parent.parent} away."
+                f"{path.parent} was measured {how}. Give this comparison another name, or take {path.parent.parent} "
+                "away."
             )
         answer: dict[str, Any] = stored["answer"]
         return answer

@@ -1,7 +1,7 @@
 """Samples the base model and its fine-tuned versions with the same prompts and seeds into one labelled image."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ def side_by_side(request: SideBySideRequest, output: Path, observer: Observer) -
     sampling = _sampling(request, models["base"].family)
     columns: dict[str, list[Image.Image]] = {}
     setup = sampling_setup(request.setup, _first_experiment(request))
+    # Once more: the run may quantise its base.
+    check_form(replace(request.setup, quantize=setup.quantize.denoiser), has_adapter_file=bool(request.adapters))
     encoded: dict[str, Texts] = {}
     for name, model in models.items():
         observer.preparing(f"sampling {name}", 0, len(sampling.prompts))

@@ -107,20 +107,21 @@ def refuse_uncompilable(denoiser: nn.Module) -> None:
 def _cost_sentence(plain: _PassTimes, compiled: _PassTimes, num_images: int) -> str:
     if not compiled.steady_s or not plain.steady_s:
         return (
-            f"Compiled blocks: {duration_text(sum(compiled.warm_up_s))} for the first steps, and no other step was "
-            "made. A break-even needs more steps."
+            f"Compiled blocks: {duration_text(sum(compiled.warm_up_s))} for the first passes of the denoiser, and no "
+            "other was made. A break-even needs more denoising steps."
         )
-    step_s, plain_s = statistics.median(compiled.steady_s), statistics.median(plain.steady_s)
-    warm_up_s = sum(compiled.warm_up_s) - step_s * len(compiled.warm_up_s)
+    pass_s, plain_s = statistics.median(compiled.steady_s), statistics.median(plain.steady_s)
+    warm_up_s = sum(compiled.warm_up_s) - pass_s * len(compiled.warm_up_s)
     text = (
-        f"Compiled blocks: {duration_text(max(warm_up_s, 0.0))} of warm-up. A denoising step takes "
-        f"{duration_text(step_s)}, {duration_text(plain_s)} uncompiled (measured once)."
+        f"Compiled blocks: {duration_text(max(warm_up_s, 0.0))} of warm-up. A pass of the denoiser takes "
+        f"{duration_text(pass_s)}, {duration_text(plain_s)} uncompiled (measured once)."
     )
-    steps = steps_to_pay(warm_up_s, plain_s, step_s)
-    if steps is None:
-        return f"{text} No break-even: compiled steps are not faster here."
-    images = ceil(steps * num_images / compiled.num_passes)
-    return f"{text} Break-even after about {_rounded(steps)} denoising steps ({_rounded(images)} images)."
+    # Guidance may take two passes in each denoising step.
+    passes = steps_to_pay(warm_up_s, plain_s, pass_s)
+    if passes is None:
+        return f"{text} No break-even: compiled passes are not faster here."
+    images = ceil(passes * num_images / compiled.num_passes)
+    return f"{text} Break-even after about {_rounded(passes)} passes of the denoiser ({_rounded(images)} images)."
 
 
 def _rounded(num: int) -> str:

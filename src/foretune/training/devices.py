@@ -14,6 +14,7 @@ from foretune.choices.experiment import Experiment
 from foretune.choices.objections import DeviceType
 from foretune.choices.objections.hardware import emulated_bf16
 from foretune.choices.objections.quantization import FLOAT8_PRODUCTS
+from foretune.choices.running import Parallel
 from foretune.core.errors import Refused
 from foretune.core.given_devices import num_given_devices
 from foretune.core.units import KIB
@@ -84,6 +85,17 @@ def choose_device(asked: str, local_rank: int = 0) -> torch.device:
         return of_type[index]
     there = ", ".join(sorted({device.type for device in devices}))
     raise Refused(f"parallel.device: there is no {asked} device here. Present: {there}. Run: foretune doctor")
+
+
+def refuse_absent_devices(parallel: Parallel) -> None:
+    """Raises before processes are started on this machine that would share an accelerator. A CPU is shared."""
+    wanted = choose_device(parallel.device).type
+    num_seen = sum(device.type == wanted for device in available_devices())
+    if wanted != "cpu" and parallel.devices > num_seen:
+        raise Refused(
+            f"devices={parallel.devices}: each needs a device of its own, and torch sees {num_seen} of type {wanted}. "
+            f"Nearest: devices={num_seen}"
+        )
 
 
 def _visibility() -> str:

@@ -132,8 +132,11 @@ def launch_parts(
     what: str, parallel: Parallel, worker: str, request: Mapping[str, Any], observer: Observer
 ) -> dict[str, Any]:
     """The answer of the first of several processes that make no run. `what` begins messages: "Sampling"."""
+    from foretune.training.devices import refuse_absent_devices
+
     refuse_launcher(what)
     require_processes(f"{what} on several devices", nearest="one device")
+    refuse_absent_devices(parallel)
     launched = launch(parallel, worker, request, observer)
     if REFUSED in launched.reports:
         raise UserError(launched.reports[REFUSED]["text"])

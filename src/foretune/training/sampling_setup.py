@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from foretune.accelerator.memory import free_memory
 from foretune.choices.experiment import Experiment
 from foretune.choices.inference import InferenceForm
-from foretune.choices.quantize import EncoderNumbers, Quantize
+from foretune.choices.quantize import EncoderNumbers, Quantize, sampled_numbers
 from foretune.choices.training import CompileMode, Precision
 from foretune.data.at_once import CAPTIONS_AT_ONCE
 from foretune.models.family import Conditioning
@@ -28,9 +28,6 @@ from foretune.training.base_loading import LoadRequest, load_base
 from foretune.training.devices import available_devices, choose_device
 from foretune.training.encoding import encode_captions, load_text_encoders
 from foretune.training.sampling import pipeline_around
-
-_DENSE_WEIGHTS = "float8-training"
-"""Quantises products, not weights: nothing of it is left in a model that only samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +116,7 @@ def sampling_setup(choice: SamplingChoice, experiment: Experiment | None = None,
     numbers = choice.quantize or ("none" if experiment is None else experiment.quantize.denoiser)
     encoder_numbers = choice.text_encoders or ("none" if experiment is None else experiment.quantize.text_encoders)
     quantize = Quantize(
-        denoiser="none" if numbers == _DENSE_WEIGHTS else numbers,
+        denoiser=sampled_numbers(numbers),
         text_encoders=encoder_numbers,
         keep=None if experiment is None else experiment.quantize.keep,
     )

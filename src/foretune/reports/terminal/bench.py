@@ -1,5 +1,7 @@
 """What a bench found, in a terminal: typical values with their intervals, and what they were made of."""
 
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foretune.analyse.series_answers import answers_of
+from foretune.choices.inference import VARIANT_KEYS, MeasuredForm, form_of
 from foretune.core.units import bytes_text, duration_text, flops_text, measured_text, share_text
 from foretune.core.vocabulary import RunPhase
 from foretune.reports.terminal.tables import console, right, table
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 _NONE = "-"
 _DIGITS = 4
+_COMMIT = re.compile(r" \([0-9a-f]{10}\)$")
 
 
 def print_bench(bench: "Bench") -> None:
@@ -92,8 +96,8 @@ def print_inference(bench: "InferenceBench") -> None:
         typer.echo(f"Peak memory of denoising, {name}: {bytes_text(held)}")
     if choices.compile != "off":
         typer.echo(
-            f"Compile: {duration_text(max(bench.start_s, 0.0))} of warm-up. For the break-even: foretune bench "
-            f"{bench.model} --inference --variant plain: --variant compiled:compile={choices.compile}"
+            f"Compile: {duration_text(max(bench.start_s, 0.0))} of warm-up. For the break-even: "
+            f"{_break_even_command(bench)}"
         )
     typer.echo("A denoising step is one pass of the denoiser; guidance that runs it twice takes two.")
     typer.echo(f"Denoising: {_made_of(bench.pass_s)}")
@@ -102,6 +106,27 @@ def print_inference(bench: "InferenceBench") -> None:
         typer.echo(f"Images: {_made_of(bench.image_batch_s)}")
         _warn(tuple(f"Images: {warning}" for warning in bench.image_batch_s.warnings))
     typer.echo(f"Every time is kept: {bench.path}")
+
+
+def _break_even_command(bench: "InferenceBench") -> str:
+    """Measures this bench with and without compiled blocks, in turns."""
+    choices = bench.choices
+    # The label of an adapter of the Hub ends with the commit that was read.
+    adapter = None if bench.adapter is None else _COMMIT.sub("", bench.adapter)
+    held = {**form_of(choices), "batch_size": bench.batch_size, "compile": "off", "adapter": adapter}
+    usual = {**form_of(MeasuredForm()), "adapter": None}
+    settings = [
+        f"{key}={'true' if held[field] is True else held[field]}"
+        for key, field in VARIANT_KEYS.items()
+        if held[field] != usual[field]
+    ]
+    variants = {"plain": settings, "compiled": [*settings, f"compile={choices.compile}"]}
+    words = ["foretune", "bench", bench.model, "--inference"]
+    for name, pairs in variants.items():
+        words += ["--variant", f"{name}:{','.join(pairs)}"]
+    words += [] if choices.size_px is None else ["--size", str(choices.size_px)]
+    words += [] if choices.num_frames is None else ["--frames", str(choices.num_frames)]
+    return shlex.join(words)
 
 
 def print_variants(study: "Mapping[str, Any]", path: "Path") -> None:
