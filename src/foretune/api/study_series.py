@@ -1,6 +1,7 @@
 """A series of studies: one question, several studies, one page and one folder of figures."""
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -10,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 from foretune.api.executing import ExecutorChoices, opened_executor, require_executor
 from foretune.api.start import import_libraries
 from foretune.api.study import read_study_file, run_study_parts, study_path, summarised
-from foretune.core.errors import UserError
+from foretune.core.errors import Mistakes, UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.vocabulary import SeriesSize
+from foretune.studies.shipped import SHIPPED_SERIES
 
 if TYPE_CHECKING:
     from foretune.analyse.joined_view import JoinedView
     from foretune.analyse.run_data import RunData
     from foretune.analyse.trace_digest import TraceDigest
     from foretune.api.study import StudyOutcome
-    from foretune.choices.study_series import SeriesFile
+    from foretune.choices.study_series import SeriesFile, SeriesPart
+    from foretune.config.study_files import StudyAsked
     from foretune.core.values import InferencePlan, Plan
     from foretune.reports.series_numbers import PartResults
     from foretune.reports.series_page import PartAnswer, SeriesAnswer
@@ -37,7 +40,7 @@ class SeriesOutcome:
     """Folder of the page, of the figures and of each study."""
     answer: "SeriesAnswer"
     problems: Mapping[str, str]
-    """Runs that failed, with the reason."""
+    """Runs and parts that failed, with the reason."""
 
     @property
     def page(self) -> Path:
@@ -73,41 +76,110 @@ def study_series(
         target: flux-hardware, sd3-small-gpu, inference, amd-benchmark, cifar10-ddpm; or the file of a series.
         size: small, quick or full, as its sections say.
         model: measure this model instead of the file's.
-        name: of the series' folder. Default: the file's name and size. Another name measures everything again.
+        name: of the series' folder. Default: the file's name, the size and the model. Another name measures everything again.
         executor: where runs are made: local, slurm or ray.
         jobs: runs at once; one on a CPU by default.
         options: further options of the executor.
         studies: where results are stored.
         observer: receives progress.
     """
-    from foretune.config.study_files import load_series
+    from foretune.config.study_files import load_series, series_name
 
     file = study_path(target)
     if not is_series(file):
         raise UserError(f"{target} is a single study. Run: foretune study {target}")
     series = load_series(file, size)
+    folder = Path(studies) / series_name(file, name, model=None if model is None else str(model), size=size)
     require("train,plots", "A series of studies")
     require_executor(executor, "A series of studies")
     observer = observer or Observer()
-    folder = Path(studies) / (name or (file.stem if size == "small" else f"{file.stem}-{size}"))
     took = series.takes.get(size)
     observer.message(f"{series.question} {len(series.parts)} studies{f'; takes {took}' if took else ''}.")
     import_once = cache(partial(import_libraries, observer, "foretune.studies.study_file", warns_if_busy=True))
+    asked = _checked(series, folder, model, observer, import_once, is_here=executor == "local")
     found: dict[str, _Part] = {}
+    failed: dict[str, str] = {}
     with opened_executor(executor, jobs=jobs, options=options) as opened:
         for number, (part, content) in enumerate(series.parts.items(), start=1):
             observer.message(f"{number} of {len(series.parts)}: {content.title}")
-            if content.inference is not None:
-                found[part] = _inference(series, part, folder, found, model, observer, import_once)
-                continue
-            path = _written(series, part, folder)
-            asked = read_study_file(
-                path, (), model, part, folder, observer, import_once, is_quick=False, is_here=executor == "local"
-            )
-            done = run_study_parts(asked, folder, observer, import_once, opened)
-            outcome = summarised(folder / part, asked.file, plot=False, done=done)
-            found[part] = _Part(outcome.summary.to_mapping(), outcome)
-    return _reported(series, found, folder, f"foretune study {file.stem}{_flag(size)}", observer)
+            try:
+                if part in asked:
+                    done = run_study_parts(asked[part], folder, observer, import_once, opened)
+                    outcome = summarised(folder / part, asked[part].file, plot=False, done=done)
+                    found[part] = _Part(outcome.summary.to_mapping(), outcome)
+                else:
+                    found[part] = _inference(series, part, folder, found, model, observer, import_once)
+            except UserError as error:
+                failed[part] = str(error)
+                observer.warning(f"{part}: {error} The series goes on.")
+    command = _command(
+        file.stem if file in SHIPPED_SERIES.values() else str(target),
+        size,
+        {
+            "model": model,
+            "name": name,
+            "executor": None if executor == "local" else executor,
+            "jobs": jobs,
+            "studies": None if Path(studies) == Path("studies") else studies,
+        },
+        options,
+    )
+    return _reported(series, found, failed, folder, command, observer)
+
+
+def _command(target: str, size: SeriesSize, given: Mapping[str, Any], options: ExecutorChoices) -> str:
+    """The command that makes the same page again."""
+    words = ["foretune", "study", target, *([] if size == "small" else [f"--{size}"])]
+    for option, value in given.items():
+        words += [] if value is None else [f"--{option}", str(value)]
+    pairs = [f"{key}={value}" for key, value in options.items()] if isinstance(options, Mapping) else options
+    return shlex.join([*words, *(word for pair in pairs for word in ("--option", pair))])
+
+
+def _checked(
+    series: "SeriesFile",
+    folder: Path,
+    model: str | Path | None,
+    observer: Observer,
+    import_once: Callable[[], bool],
+    *,
+    is_here: bool,
+) -> "dict[str, StudyAsked]":
+    """The study of each part that is one, checked before anything is measured; raises with the mistakes of all parts."""
+    asked: dict[str, StudyAsked] = {}
+    mistakes = Mistakes()
+    for part, content in series.parts.items():
+        if content.inference is not None:
+            mistakes.attempt(_check_inference, series, part, model)
+            continue
+        path = _written(series, part, folder)
+        read = partial(read_study_file, is_quick=False, is_here=is_here)
+        study = mistakes.attempt(read, path, (), model, part, folder, observer, import_once)
+        if study is not None:
+            asked[part] = study
+    mistakes.raise_all("The series")
+    import_once()
+    from foretune.studies.study_file import refuse_other_question
+
+    for study in asked.values():
+        for run in study.parts:
+            mistakes.attempt(refuse_other_question, run, folder)
+    mistakes.raise_all("The series")
+    return asked
+
+
+def _check_inference(series: "SeriesFile", part: str, model: str | Path | None) -> None:
+    """Raises for ways to sample that do not exist, and for a model that does not."""
+    from foretune.measure.inference_variants import variant_of
+    from foretune.quality.naming import check_subject
+
+    content = series.parts[part].inference
+    assert content is not None
+    for name, choices in content.variants.items():
+        variant_of(name, choices)
+    shared = series.study_of(part)
+    if content.trained_by is None and (model is not None or not (shared.get("fixtures") or {}).get("model")):
+        check_subject(str(model or shared.get("experiment", {}).get("model")))
 
 
 @dataclass(frozen=True)
@@ -148,7 +220,7 @@ def _inference(
     content = series.parts[part].inference
     assert content is not None
     if content.trained_by is not None:
-        runs = before[content.trained_by].runs
+        runs = before[content.trained_by].runs if content.trained_by in before else []
         if not runs:
             raise UserError(f"{content.trained_by} has no finished run, so that {part} has nothing to sample from.")
         target = str(runs[0].path)
@@ -157,20 +229,16 @@ def _inference(
     else:
         shared = series.study_of(part)
         target = str(shared.get("experiment", {}).get("model"))
-        if fixtures := shared.get("fixtures"):
+        if name := (shared.get("fixtures") or {}).get("model"):
             import_once()
             from foretune.choices.study import StudyFixtures
             from foretune.studies.fixtures import make_fixtures
 
-            target = make_fixtures(StudyFixtures(model=fixtures["model"]), folder / part, observer)["model"]
+            target = make_fixtures(StudyFixtures(model=name), folder / part, observer)["model"]
     choices = content.model_dump(exclude={"variants", "trained_by"})
     study = compare_inference(target, content.variants, folder=folder / part, observer=observer, **choices)
     environments = tuple(one["environment"] for one in study.measured[0].denoising)
     return _Part(study.study, environments=environments)
-
-
-def _flag(size: SeriesSize) -> str:
-    return "" if size == "small" else f" --{size}"
 
 
 def _written(series: "SeriesFile", part: str, folder: Path) -> Path:
@@ -186,7 +254,12 @@ def _written(series: "SeriesFile", part: str, folder: Path) -> Path:
 
 
 def _reported(
-    series: "SeriesFile", found: Mapping[str, _Part], folder: Path, command: str, observer: Observer
+    series: "SeriesFile",
+    found: Mapping[str, _Part],
+    failed: Mapping[str, str],
+    folder: Path,
+    command: str,
+    observer: Observer,
 ) -> SeriesOutcome:
     from foretune.analyse.series_conclusion import ConcludedPart, conclusion
     from foretune.record.atomic import write_text
@@ -209,12 +282,17 @@ def _reported(
             ]
         ),
         joined=None if joined is None else write_joined(joined, folder / FIGURES),
-        parts=tuple(_answered(series, name, part, results[name], folder) for name, part in found.items()),
+        parts=tuple(
+            _answered(series, name, found[name], results[name], folder)
+            if name in found
+            else _unanswered(name, content, failed[name])
+            for name, content in series.parts.items()
+        ),
         command=command,
     )
     write_text(folder / PAGE, series_page(answer))
     write_text(folder / MARKDOWN, series_markdown(answer))
-    problems = {
+    problems = dict(failed) | {
         f"{name}, {label}": why
         for name, part in found.items()
         if part.outcome is not None
@@ -269,6 +347,22 @@ def _answered(series: "SeriesFile", name: str, part: _Part, results: "PartResult
         # That nothing is claimed from fewer than three seeds is part of the sentences.
         warnings=tuple(text for text in part.study["warnings"] if FEW_SEEDS not in text),
         problems=tuple(f"{label}: {why}" for label, why in problems.items()),
+    )
+
+
+def _unanswered(name: str, part: "SeriesPart", problem: str) -> "PartAnswer":
+    """A part that could not be measured."""
+    from foretune.reports.series_page import PartAnswer
+
+    return PartAnswer(
+        name=name,
+        title=part.title,
+        held_equal="",
+        sentences=(),
+        authors_found=part.authors_found,
+        figures=(),
+        warnings=(),
+        problems=(problem,),
     )
 
 
