@@ -8,12 +8,11 @@ from typing import Any
 
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.study_cells import (
-    COST,
     INFERENCE_SPEED,
     ITERATION_SPEED,
     PEAK_MEMORY,
-    RUN_TIME,
     SAMPLE_RATE,
+    SAMPLES_COST,
     STEP_TIME,
     TRAINING_SPEED,
     epoch_title,
@@ -159,11 +158,10 @@ def _planned(plan: Plan, num_samples: int | None) -> dict[str, Any]:
     if plan.time is None:
         return {**found, "missing": f"no time: {plan.no_time}"}
     found["values"] |= _speeds(plan.time, num_samples)
-    if plan.cost is not None:
-        found["values"][RUN_TIME] = (plan.cost.total_s, plan.cost.low_s, plan.cost.high_s)
-        if plan.cost.usd_per_hour is not None:
-            found["usd_per_hour"] = usd_per_hour = plan.cost.usd_per_hour * plan.world_size
-            found["values"][COST] = tuple(usd_per_hour * end / 3600 for end in found["values"][RUN_TIME])
+    if plan.cost is not None and plan.cost.usd_per_hour is not None:
+        found["usd_per_hour"] = usd_per_hour = plan.cost.usd_per_hour * plan.world_size
+        likely, low, high = found["values"][SAMPLE_RATE]
+        found["values"][SAMPLES_COST] = tuple(usd_per_hour / rate / 3.6 for rate in (likely, high, low))
     return found
 
 
