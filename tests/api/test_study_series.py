@@ -198,7 +198,9 @@ def test_names_sizes_and_models_have_folders_of_their_own_and_the_page_names_its
         "two-quick-flux.1-schnell": {"size": "quick", "model": "flux.1-schnell"},
         "again": {"name": "again", "jobs": 2, "options": {"partition": "my gpu"}},
     }
-    outcomes = {name: study_series(series, studies=tmp_path / "my studies", **options) for name, options in given.items()}
+    outcomes = {
+        name: study_series(series, studies=tmp_path / "my studies", **options) for name, options in given.items()
+    }
     assert {name: outcome.path.name for name, outcome in outcomes.items()} == {name: name for name in given}
     place = f"--studies '{tmp_path}/my studies'"
     assert [outcome.answer.command.replace(str(series), "FILE") for outcome in outcomes.values()] == [

@@ -184,7 +184,10 @@ def test_runs_of_another_file_are_not_taken_for_this_one(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"experiment": {"model": "flux.1-schnell", "data": {"kind": "shapes"}}}, 'model: there "flux.1-dev", now "flux'),
+        (
+            {"experiment": {"model": "flux.1-schnell", "data": {"kind": "shapes"}}},
+            'model: there "flux.1-dev", now "flux',
+        ),
         ({"inference": {"batch_size": 8}}, 'inference: there {"batch_size": 256'),
         ({"fixtures": {"images": 4}}, "images: there null, now 4"),
     ],

@@ -76,7 +76,7 @@ def study_series(
         target: flux-hardware, sd3-small-gpu, inference, amd-benchmark, cifar10-ddpm; or the file of a series.
         size: small, quick or full, as its sections say.
         model: measure this model instead of the file's.
-        name: of the series' folder. Default: the file's name, the size and the model. Another name measures everything again.
+        name: of the series' folder. Default: the file's name, size and model. Another name measures everything again.
         executor: where runs are made: local, slurm or ray.
         jobs: runs at once; one on a CPU by default.
         options: further options of the executor.
@@ -145,7 +145,7 @@ def _checked(
     *,
     is_here: bool,
 ) -> "dict[str, StudyAsked]":
-    """The study of each part that is one, checked before anything is measured; raises with the mistakes of all parts."""
+    """Reads and checks all parts before anything is measured; returns the studies among them."""
     asked: dict[str, StudyAsked] = {}
     mistakes = Mistakes()
     for part, content in series.parts.items():
