@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from foretune.analyse.series_forecast import ForecastRow, forecast_rows, inference_rows
+from foretune.analyse.series_forecast import ForecastRow, forecast_rows, inference_rows, settings_text
 from foretune.choices.study import StudyFile
 from foretune.choices.study_series import SeriesForecast, SeriesInference
 from foretune.core.errors import UserError
@@ -132,3 +132,24 @@ def test_equal_steps_forecasts_denoising_at_its_batch() -> None:
         assert found.missing == missing
         assert found.values.get("inference, steps/s") == (None if missing else (4, 2, 8))
         assert "samples/s" in found.values
+
+
+@pytest.mark.parametrize(
+    ("experiment", "is_inference", "text"),
+    [
+        (
+            {"train": {"precision": "bf16"}, "levers": {"gradient_checkpointing": 0.0}},
+            False,
+            "sd3-medium at 512 px, in bf16, without checkpointing, where a configuration does not change that.",
+        ),
+        (
+            {"levers": {"gradient_checkpointing": 0.5}},
+            False,
+            "sd3-medium at 512 px, with 50 % of the blocks checkpointed, where a configuration does not change that.",
+        ),
+        ({"train": {"precision": "bf16"}}, True, "sd3-medium at 512 px, with the precision of each variant."),
+    ],
+)
+def test_the_settings_of_a_forecast_are_stated(experiment: dict[str, Any], is_inference: bool, text: str) -> None:
+    whole = {"model": "sd3-medium", "data": {"resolution": 512}, **experiment}
+    assert settings_text(whole, is_inference=is_inference) == f"Forecasts are for {text}"

@@ -158,11 +158,14 @@ def test_a_part_that_fails_leaves_the_others_and_the_page(
     tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "run_study_parts", Made(fails="first"))
+    experiment = "{model: flux.1-dev, data: {kind: shapes, resolution: 512}, train: {steps: 5}}"
+    series.write_text(TWO_PARTS + f"forecast: {{on: [l4], experiment: {experiment}}}\n")
     found = study_series(series, studies=tmp_path / "studies")
     assert found.problems == {"first": "a reason."}
     page = (found.path / "report.md").read_text(encoding="utf-8")
     assert "- Failed: a reason." in page
     assert "Which is faster?" in page
+    assert "Forecasts are for flux.1-dev at 512 px, where a configuration does not change that." in page
     assert {file.stem for file in found.figures.glob("*.png")} == {"two"}
 
 
@@ -171,7 +174,10 @@ def test_mistakes_of_all_parts_are_reported_before_the_first_is_run(
 ) -> None:
     made = Made()
     monkeypatch.setattr(module, "run_study_parts", made)
-    later = "  third: {title: T, study: {protocol: equal-time}}\n  fourth: {title: F, inference: {variants: {a: {precison: fp32}}}}\n"
+    later = (
+        "  third: {title: T, study: {protocol: equal-time}}\n"
+        "  fourth: {title: F, inference: {variants: {a: {precison: fp32}}}}\n"
+    )
     series.write_text(TWO_PARTS.replace("figures:", f"{later}figures:"))
     with pytest.raises(ExperimentErrors) as mistakes:
         study_series(series, studies=tmp_path / "studies")
@@ -182,7 +188,7 @@ def test_mistakes_of_all_parts_are_reported_before_the_first_is_run(
     study_series(series, studies=tmp_path / "studies")
     made.heard.clear()
     series.write_text(TWO_PARTS.replace("protocol: equal-steps}", "protocol: equal-steps, steps: 7}"))
-    with pytest.raises(UserError, match="train.steps: there 60, now 7"):
+    with pytest.raises(UserError, match=r"train\.steps: there 60, now 7"):
         study_series(series, studies=tmp_path / "studies")
     assert made.heard == [], "runs of another file are found before the first part is run, too"
 

@@ -64,7 +64,7 @@ def _with_one_device(
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """Each row with that of the same kind on one device.
 
-    Kinds that were on one device only are left out, and those with several settings there: none is the one to divide by.
+    Kinds that were on one device only are left out, and kinds with several rows there.
     """
     timed = [row for row in rows if row.get("num_devices") and SAMPLE_RATE in row["values"]]
     single = [row for row in timed if row["num_devices"] == 1]

@@ -57,6 +57,21 @@ class ForecastRow:
     """The reason why there is no speed, or no plan."""
 
 
+def settings_text(experiment: Mapping[str, Any], *, is_inference: bool) -> str:
+    """What is forecast, in a sentence: the stand-in that is measured beside it may be smaller."""
+    size = experiment.get("data", {}).get("resolution")
+    words = [f"{experiment['model']} at {size} px" if size else str(experiment["model"])]
+    if is_inference:
+        return f"Forecasts are for {words[0]}, with the precision of each variant."
+    if precision := experiment.get("train", {}).get("precision"):
+        words.append(f"in {precision}")
+    share = experiment.get("levers", {}).get("gradient_checkpointing")
+    if share is not None:
+        blocks = {0.0: "without checkpointing", 1.0: "with all blocks checkpointed"}
+        words.append(blocks.get(float(share), f"with {share:.0%} of the blocks checkpointed".replace("%", " %")))
+    return f"Forecasts are for {', '.join(words)}, where a configuration does not change that."
+
+
 def inference_rows(
     inference: SeriesInference, forecast: SeriesForecast, plan: InferencePlanner, *, trained_rank: int | None = None
 ) -> list[ForecastRow]:

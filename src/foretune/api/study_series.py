@@ -326,6 +326,7 @@ def _joined(parts: "Sequence[PartResults]") -> "JoinedView | None":
 
 def _answered(series: "SeriesFile", name: str, part: _Part, results: "PartResults", folder: Path) -> "PartAnswer":
     from foretune.analyse.series_answers import answers_of
+    from foretune.analyse.series_forecast import settings_text
     from foretune.analyse.study_summary import FEW_SEEDS
     from foretune.reports.series_figures import write_figure
     from foretune.reports.series_page import PartAnswer
@@ -337,6 +338,8 @@ def _answered(series: "SeriesFile", name: str, part: _Part, results: "PartResult
         if figure.part == name
     )
     problems = {} if part.outcome is None else part.outcome.problems
+    forecast = series.forecast_of(name)
+    planned = "" if forecast is None else settings_text(forecast.experiment, is_inference=content.inference is not None)
     return PartAnswer(
         name=name,
         title=content.title,
@@ -347,6 +350,7 @@ def _answered(series: "SeriesFile", name: str, part: _Part, results: "PartResult
         # That nothing is claimed from fewer than three seeds is part of the sentences.
         warnings=tuple(text for text in part.study["warnings"] if FEW_SEEDS not in text),
         problems=tuple(f"{label}: {why}" for label, why in problems.items()),
+        forecast_settings=planned,
     )
 
 
