@@ -158,14 +158,14 @@ def test_a_part_that_fails_leaves_the_others_and_the_page(
     tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "run_study_parts", Made(fails="first"))
-    experiment = "{model: flux.1-dev, data: {kind: shapes, resolution: 512}, train: {steps: 5}}"
+    experiment = "{model: ddpm-cifar10, data: {kind: shapes, resolution: 32}, train: {steps: 5}}"
     series.write_text(TWO_PARTS + f"forecast: {{on: [l4], experiment: {experiment}}}\n")
     found = study_series(series, studies=tmp_path / "studies")
     assert found.problems == {"first": "a reason."}
     page = (found.path / "report.md").read_text(encoding="utf-8")
     assert "- Failed: a reason." in page
     assert "Which is faster?" in page
-    assert "Forecasts are for flux.1-dev at 512 px, where a configuration does not change that." in page
+    assert "Forecasts are for ddpm-cifar10 at 32 px, where a configuration does not change that." in page
     assert {file.stem for file in found.figures.glob("*.png")} == {"two"}
 
 
@@ -197,6 +197,7 @@ def test_names_sizes_and_models_have_folders_of_their_own_and_the_page_names_its
     tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "run_study_parts", Made())
+    monkeypatch.setattr(module, "_reported", lambda _, __, ___, folder, command, ____: (folder.name, command))
     series.write_text(TWO_PARTS + "quick: {shared: {seeds: [0, 1, 2]}}\n")
     given: dict[str, dict[str, Any]] = {
         "two": {},
@@ -204,12 +205,10 @@ def test_names_sizes_and_models_have_folders_of_their_own_and_the_page_names_its
         "two-quick-flux.1-schnell": {"size": "quick", "model": "flux.1-schnell"},
         "again": {"name": "again", "jobs": 2, "options": {"partition": "my gpu"}},
     }
-    outcomes = {
-        name: study_series(series, studies=tmp_path / "my studies", **options) for name, options in given.items()
-    }
-    assert {name: outcome.path.name for name, outcome in outcomes.items()} == {name: name for name in given}
     place = f"--studies '{tmp_path}/my studies'"
-    assert [outcome.answer.command.replace(str(series), "FILE") for outcome in outcomes.values()] == [
+    found: list[Any] = [study_series(series, studies=tmp_path / "my studies", **options) for options in given.values()]
+    assert [name for name, _ in found] == list(given)
+    assert [command.replace(str(series), "FILE") for _, command in found] == [
         f"foretune study FILE {place}",
         f"foretune study FILE --quick {place}",
         f"foretune study FILE --quick --model flux.1-schnell {place}",
