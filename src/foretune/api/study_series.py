@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune.api.executing import ExecutorChoices, opened_executor, require_executor
+from foretune.api.series_parts import checked_parts
 from foretune.api.start import import_libraries
-from foretune.api.study import read_study_file, run_study_parts, study_path, summarised
-from foretune.core.errors import Mistakes, UserError
+from foretune.api.study import run_study_parts, study_path, summarised
+from foretune.core.errors import UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.vocabulary import SeriesSize
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     from foretune.analyse.trace_digest import TraceDigest
     from foretune.api.study import StudyOutcome
     from foretune.choices.study_series import SeriesFile, SeriesPart
-    from foretune.config.study_files import StudyAsked
     from foretune.core.values import InferencePlan, Plan
     from foretune.reports.series_numbers import PartResults
     from foretune.reports.series_page import PartAnswer, SeriesAnswer
 
 PAGE, MARKDOWN, FIGURES = "report.html", "report.md", "figures"
 _FORECASTS = "forecast.json"
+_DEFAULTS = {"executor": "local", "studies": "studies"}
+"""Options that a command leaves out."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def study_series(
     took = series.takes.get(size)
     observer.message(f"{series.question} {len(series.parts)} studies{f'; takes {took}' if took else ''}.")
     import_once = cache(partial(import_libraries, observer, "foretune.studies.study_file", warns_if_busy=True))
-    asked = _checked(series, folder, model, observer, import_once, is_here=executor == "local")
+    asked = checked_parts(series, folder, model, observer, import_once, is_here=executor == "local")
     found: dict[str, _Part] = {}
     failed: dict[str, str] = {}
     with opened_executor(executor, jobs=jobs, options=options) as opened:
@@ -112,18 +114,9 @@ def study_series(
             except UserError as error:
                 failed[part] = str(error)
                 observer.warning(f"{part}: {error} The series goes on.")
-    command = _command(
-        file.stem if file in SHIPPED_SERIES.values() else str(target),
-        size,
-        {
-            "model": model,
-            "name": name,
-            "executor": None if executor == "local" else executor,
-            "jobs": jobs,
-            "studies": None if Path(studies) == Path("studies") else studies,
-        },
-        options,
-    )
+    places = {"executor": executor, "studies": str(studies)}
+    given = {"model": model, "name": name, "jobs": jobs, **{k: v for k, v in places.items() if v != _DEFAULTS[k]}}
+    command = _command(file.stem if file in SHIPPED_SERIES.values() else str(target), size, given, options)
     return _reported(series, found, failed, folder, command, observer)
 
 
@@ -134,52 +127,6 @@ def _command(target: str, size: SeriesSize, given: Mapping[str, Any], options: E
         words += [] if value is None else [f"--{option}", str(value)]
     pairs = [f"{key}={value}" for key, value in options.items()] if isinstance(options, Mapping) else options
     return shlex.join([*words, *(word for pair in pairs for word in ("--option", pair))])
-
-
-def _checked(
-    series: "SeriesFile",
-    folder: Path,
-    model: str | Path | None,
-    observer: Observer,
-    import_once: Callable[[], bool],
-    *,
-    is_here: bool,
-) -> "dict[str, StudyAsked]":
-    """Reads and checks all parts before anything is measured; returns the studies among them."""
-    asked: dict[str, StudyAsked] = {}
-    mistakes = Mistakes()
-    for part, content in series.parts.items():
-        if content.inference is not None:
-            mistakes.attempt(_check_inference, series, part, model)
-            continue
-        path = _written(series, part, folder)
-        read = partial(read_study_file, is_quick=False, is_here=is_here)
-        study = mistakes.attempt(read, path, (), model, part, folder, observer, import_once)
-        if study is not None:
-            asked[part] = study
-    mistakes.raise_all("The series")
-    import_once()
-    from foretune.studies.study_file import refuse_other_question
-
-    for study in asked.values():
-        for run in study.parts:
-            mistakes.attempt(refuse_other_question, run, folder)
-    mistakes.raise_all("The series")
-    return asked
-
-
-def _check_inference(series: "SeriesFile", part: str, model: str | Path | None) -> None:
-    """Raises for ways to sample that do not exist, and for a model that does not."""
-    from foretune.measure.inference_variants import variant_of
-    from foretune.quality.naming import check_subject
-
-    content = series.parts[part].inference
-    assert content is not None
-    for name, choices in content.variants.items():
-        variant_of(name, choices)
-    shared = series.study_of(part)
-    if content.trained_by is None and (model is not None or not (shared.get("fixtures") or {}).get("model")):
-        check_subject(str(model or shared.get("experiment", {}).get("model")))
 
 
 @dataclass(frozen=True)
@@ -239,18 +186,6 @@ def _inference(
     study = compare_inference(target, content.variants, folder=folder / part, observer=observer, **choices)
     environments = tuple(one["environment"] for one in study.measured[0].denoising)
     return _Part(study.study, environments=environments)
-
-
-def _written(series: "SeriesFile", part: str, folder: Path) -> Path:
-    """Writes the study file of a part, which can be run alone."""
-    import yaml
-
-    from foretune.record.atomic import write_text
-
-    path = folder / f"{part}.yaml"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, yaml.safe_dump(series.study_of(part), sort_keys=False, allow_unicode=True))
-    return path
 
 
 def _reported(
