@@ -38,3 +38,9 @@ def test_the_last_configuration_is_said_in_a_sentence() -> None:
         "Efficiency by number of devices, b-8, here: 100 % on 2.",
         "Efficiency by number of devices, b-8, forecast for l4: 95 % on 2, 90 % on 4.",
     ]
+
+
+def test_several_settings_on_one_device_are_no_base() -> None:
+    rows = [row("b", 1, seed0=1.0), row("b", 1, seed0=5.0), row("b", 2, seed0=2.0)]
+    forecasts = [planned("b", 1, 1.0), planned("b", 1, 5.0), planned("b", 2, 2.0)]
+    assert scaling({"rows": rows}, forecasts) == []

@@ -67,6 +67,12 @@ def test_a_price_says_how_old_it_is(tmp_path: Path) -> None:
     assert catalogue_price(own) is None
 
 
+def test_a_run_on_the_processor_has_no_price_of_the_gpu_beside_it(tmp_path: Path) -> None:
+    make_run(tmp_path / "cpu", [0.1] * 20, environment=_CARD, experiment=asked(parallel={"device": "cpu"}))
+    (run,) = runs_in(tmp_path)
+    assert catalogue_price(run) is None
+
+
 def test_the_front_of_points() -> None:
     points = [(1.0, 1.0), (2.0, 2.0), (3.0, 1.5), (1.0, 0.5)]
     assert front_by_mean(points, (False, True)) == [0, 1]

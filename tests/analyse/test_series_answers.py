@@ -103,8 +103,8 @@ def test_a_forecast_is_compared_with_what_was_published_for_each_device() -> Non
         samples_per_s_per_device={"batch-1": 2.03, "batch-10": 4.34, "x": 1.0},
     )
     assert answers_of(study([], []), rows, "flux.1-dev", published=published)[-1] == (
-        "Samples/s of each mi300x, forecast beside AMD: 1.62 at batch-1 where 2.03 was published (-20 %), "
-        "8.68 at batch-10 where 4.34 was published (+100 %)."
+        "Samples/s of each mi300x. batch-1: forecast 1.62, published by AMD 2.03 (-20 %); "
+        "batch-10: forecast 8.68, published by AMD 4.34 (+100 %)."
     )
 
 

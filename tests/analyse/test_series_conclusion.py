@@ -11,7 +11,7 @@ AXES = {
     "psnr, dB": True,
     "ssim": True,
     "peak memory, MiB": False,
-    "cost of the run, $": False,
+    "cost of 1,000 samples, $": False,
 }
 
 
@@ -55,9 +55,9 @@ def test_speed_quality_and_cost_are_a_sentence_each() -> None:
         {
             "training, samples/s": {"one": 10.0, "two": 18.0},
             "peak memory, MiB": {"one": 1000.0, "two": 600.0},
-            "cost of the run, $": {"one": 1.0, "two": 1.5},
+            "cost of 1,000 samples, $": {"one": 1.0, "two": 1.5},
         },
-        {"training, samples/s": "better", "peak memory, MiB": "better", "cost of the run, $": "worse"},
+        {"training, samples/s": "better", "peak memory, MiB": "better", "cost of 1,000 samples, $": "worse"},
     )
     assert concluded(quality, speed) == (
         "Speed: two trains 1.8 times as fast as one.",
@@ -65,21 +65,21 @@ def test_speed_quality_and_cost_are_a_sentence_each() -> None:
             "Quality and memory: PSNR and SSIM: no difference shown between one and two; "
             "peak memory: two needs 40 % less than one."
         ),
-        "Cost: the same steps cost $1.0 on one and $1.5 on two; take two for time, one for money.",
+        "Cost: 1,000 samples cost $1.0 on one and $1.5 on two; take two for time, one for money.",
     )
 
 
 @pytest.mark.parametrize(("num_pairs", "said"), [(1, "one seed"), (2, "2 seeds")])
 def test_nothing_is_claimed_from_fewer_than_three_seeds(num_pairs: int, said: str) -> None:
     speed = study(
-        {"training, samples/s": {"one": 10.0, "two": 18.0}, "cost of the run, $": {"one": 1.0, "two": 0.9}}, {},
+        {"training, samples/s": {"one": 10.0, "two": 18.0}, "cost of 1,000 samples, $": {"one": 1.0, "two": 0.9}}, {},
         num_pairs=num_pairs,
     )  # fmt: skip
     assert concluded(speed) == (
         f"Speed ({said}, no claim): two trained fastest, 1.8 times as fast as one.",
         (
-            f"Cost ({said}, no claim): the same steps cost $0.90 on two and $1.0 on one; "
-            "on average two was fastest and cheapest, but these runs do not show it."
+            f"Cost ({said}, no claim): 1,000 samples cost $0.90 on two and $1.0 on one; "
+            "two has the best averages in speed and cost."
         ),
     )
     shown = study({"training, samples/s": {"one": 10.0, "two": 20.0}}, {"training, samples/s": "better"})
@@ -94,10 +94,15 @@ def test_close_means_are_a_tie() -> None:
 
 
 def test_what_is_not_decided_is_said() -> None:
-    numbers = {"training, samples/s": {"one": 10.0, "two": 12.0}, "cost of the run, $": {"one": 1.0, "two": 1.6}}
+    numbers = {"training, samples/s": {"one": 10.0, "two": 12.0}, "cost of 1,000 samples, $": {"one": 1.0, "two": 1.6}}
     speed, cost = concluded(study(numbers, dict.fromkeys(numbers, "inconclusive")))
-    assert speed == "Speed: which trains fastest is not decided between one and two."
-    assert cost.endswith("on average two was fastest, one cheapest, but these runs do not show it.")
+    assert speed == "Speed: whether one or two trains fastest is not decided."
+    assert cost.endswith(
+        "; two has the best average speed, one the lowest average cost, but the intervals do not confirm it."
+    )
+    three = study({"training, samples/s": {"a": 10.0, "b": 12.0, "c": 10.0}}, {"training, samples/s": "inconclusive"})
+    three["comparisons"][1]["answer"] = "no difference shown"
+    assert concluded(three) == ("Speed: whether a or b trains fastest is not decided; c is as fast as a.",)
 
 
 def test_settings_with_other_outcomes_are_named() -> None:
@@ -142,3 +147,52 @@ def test_forecasts_that_do_not_fit_are_named_once_for_each_device() -> None:
     (sentence,) = concluded(quality, quality, forecasts=forecasts)
     assert sentence.endswith("; forecast for flux.1-schnell: full does not fit on l4.")
     assert sentence.count("does not fit") == 1
+
+
+NUMBERS = {
+    "training, samples/s": {"one": 10.0, "two": 18.0, "three": 17.8},
+    "cost of 1,000 samples, $": {"one": 0.002, "two": 0.0011, "three": 0.00112},
+}
+
+
+@pytest.mark.parametrize(
+    ("speeds", "costs", "advice"),
+    [
+        (((1.75, 1.85), (1.73, 1.83)), ((-1e-3, -8e-4), (-1e-3, -8e-4)), "two and three have the best averages in"),
+        (((1.79, 1.81), (1.77, 1.78)), ((-1e-3, -9e-4), (-8.9e-4, -8e-4)), "take two for time and money."),
+    ],
+)
+def test_the_best_is_held_against_the_runner_up(
+    speeds: tuple[tuple[float, float], ...], costs: tuple[tuple[float, float], ...], advice: str
+) -> None:
+    """Both others are better than the first one; that says nothing of the two."""
+    found = study(NUMBERS, dict.fromkeys(NUMBERS, "better"))
+    for one, (low, high) in zip(found["comparisons"], [*speeds, *costs], strict=True):
+        one.update(low=low, high=high)
+    *_, cost = concluded(found)
+    assert cost.startswith("Cost: 1,000,000 samples cost $1.1 on two and $2.0 on one; ")
+    assert advice in cost
+    assert ("the intervals do not confirm it" in cost) == ("averages" in advice)
+
+
+def test_a_first_configuration_without_a_price_has_no_comparison_of_costs() -> None:
+    found = study(NUMBERS, dict.fromkeys(NUMBERS, "better"))
+    found["comparisons"] = [one for one in found["comparisons"] if "cost" not in one["title"]]
+    for row in found["rows"]:
+        row["values"]["cost of 1,000 samples, $"]["by_seed"] = {"0": 1.0, "1": 1.0, "2": 1.0}
+    del found["rows"][0]["values"]["cost of 1,000 samples, $"]
+    *_, cost = concluded(found)
+    assert cost.endswith("two and three have the best averages in speed and cost, but the intervals do not confirm it.")
+
+
+@pytest.mark.parametrize(("num_images", "doubt"), [(8, ""), (1, " (one image, no claim)")])
+def test_inference_rests_on_repeats_and_its_likeness_on_images(num_images: int, doubt: str) -> None:
+    inference = study(
+        {"image-steps/s": {"plain": 1.0, "int8": 2.0}, "psnr to plain, dB": {"plain": 99.0, "int8": 23.4}}, {},
+        num_pairs=2, protocol="inference", num_images=num_images,
+    )  # fmt: skip
+    inference["comparisons"] = inference["comparisons"][:1]
+    del inference["rows"][0]["values"]["psnr to plain, dB"]
+    speed, quality = concluded(inference)
+    assert speed.startswith("Speed (2 repeats, no claim): ")
+    assert quality == f"Quality and memory{doubt}: images of int8 are least like those of plain, PSNR 23.4 dB."

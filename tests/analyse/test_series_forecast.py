@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from foretune.analyse.series_forecast import ForecastRow, adapter_rank, forecast_rows, inference_rows
+from foretune.analyse.series_forecast import ForecastRow, adapter_rank, forecast_rows, inference_rows, settings_text
 from foretune.choices.study import StudyFile
 from foretune.choices.study_series import SeriesForecast, SeriesInference
 from foretune.core.errors import UserError
@@ -62,9 +62,8 @@ def test_each_configuration_in_each_setting() -> None:
         "training, iterations/s": (2, 1, 2.5),
         # 600 samples at 8 a second are 75 s.
         "time for 600 samples, min": (1.25, 1, 2.5),
-        # Two devices at $0.80 an hour.
-        "time of the run, s": (3600, 1800, 7200),
-        "cost of the run, $": (1.6, 0.8, 3.2),
+        # 125 s of two devices at $0.80 an hour, and dearer where the speed is lower.
+        "cost of 1,000 samples, $": pytest.approx((1.6 / 28.8, 1.6 / 36, 1.6 / 14.4)),
     }
     assert lora.usd_per_hour == 1.6
     full = row(rows, "full", "one")
@@ -193,3 +192,24 @@ def test_equal_steps_forecasts_denoising_at_its_batch() -> None:
         assert found.missing == missing
         assert found.values.get("inference, steps/s") == (None if missing else (4, 2, 8))
         assert "samples/s" in found.values
+
+
+@pytest.mark.parametrize(
+    ("experiment", "is_inference", "text"),
+    [
+        (
+            {"train": {"precision": "bf16"}, "levers": {"gradient_checkpointing": 0.0}},
+            False,
+            "sd3-medium at 512 px, in bf16, without checkpointing, where a configuration does not change that.",
+        ),
+        (
+            {"levers": {"gradient_checkpointing": 0.5}},
+            False,
+            "sd3-medium at 512 px, with 50 % of the blocks checkpointed, where a configuration does not change that.",
+        ),
+        ({"train": {"precision": "bf16"}}, True, "sd3-medium at 512 px, with the precision of each variant."),
+    ],
+)
+def test_the_settings_of_a_forecast_are_stated(experiment: dict[str, Any], is_inference: bool, text: str) -> None:
+    whole = {"model": "sd3-medium", "data": {"resolution": 512}, **experiment}
+    assert settings_text(whole, is_inference=is_inference) == f"Forecasts are for {text}"

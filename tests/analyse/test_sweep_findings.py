@@ -12,6 +12,7 @@ from foretune.choices.sweep import SweepFile
 from foretune.executors.outcome import TaskOutcome
 from foretune.reports.sweep_plots import write_sweep_plots
 from foretune.reports.terminal.sweep import print_summary
+from foretune.stats.deciding import decide
 from foretune.sweeps.trial_results import TrialNumbers, TrialResult
 from tests.analyse.made_runs import asked, make_run
 
@@ -59,6 +60,29 @@ def test_scaling_is_the_speed_of_a_device_beside_that_of_one() -> None:
     assert {number: one.efficiency.value for number, one in found.items()} == pytest.approx({1: 1.0, 2: 0.9, 4: 0.7})
     assert found[4].samples_per_s == pytest.approx(28.0)
     assert found[4].efficiency.low is None, "one seed has no interval"
+
+
+def test_intervals_have_the_confidence_that_is_printed_with_them() -> None:
+    """95 %, of the best of three sizes by Bonferroni's rule; as from the same seeds decided directly."""
+    by_size = {
+        size: [speed * (1 + 0.01 * size * seed) for seed in range(3)] for size, speed in ((1, 10), (2, 15), (4, 20))
+    }
+    batches = [
+        trial({"train.batch_size": size}, seed, speed)
+        for size, speeds in by_size.items()
+        for seed, speed in enumerate(speeds)
+    ]
+    (best,) = best_batches(batches)
+    expected = decide(by_size[1], by_size[4], is_paired=True, confidence=1 - 0.05 / 2)
+    assert (best.gain.low, best.gain.high) == (expected.low, expected.high)
+    devices = [
+        trial({"parallel.devices": num}, seed, speed, devices=num)
+        for num, speeds in ((1, by_size[1]), (2, by_size[2]))
+        for seed, speed in enumerate(speeds)
+    ]
+    two = next(one for one in scalings(devices) if one.num_devices == 2)
+    expected = decide(by_size[1], [speed / 2 for speed in by_size[2]], is_paired=True, confidence=0.95)
+    assert (two.efficiency.low, two.efficiency.high) == (expected.low, expected.high)
 
 
 def compiled_and_plain(folder: Path, compiled_step_s: float) -> list[TrialResult]:

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from foretune.api import study_series as module
 from foretune.api.study_series import SeriesOutcome, _trained_rank, study_series
 from foretune.choices.study_series import SeriesFile
-from foretune.core.errors import ExperimentErrors
+from foretune.config.study_files import StudyAsked
+from foretune.core.errors import ExperimentErrors, UserError
 from foretune.core.observer import Observer
+from tests.analyse.made_studies import make_part
 
 SERIES = """
 question: Which precision trains faster?
@@ -134,3 +137,116 @@ def test_the_trained_rank_is_that_of_the_merged_experiment(
         }
     )
     assert _trained_rank(series, "run", tmp_path) == rank
+
+
+TWO_PARTS = """
+question: Which is faster?
+shared:
+  seeds: [0, 1, 2]
+  steps: 5
+  experiment: experiment.yaml
+  configurations: {one: {parallel.threads: 1}, two: {parallel.threads: 2}}
+parts:
+  first: {title: First, study: {protocol: convergence}}
+  second: {title: Second, study: {protocol: equal-steps}}
+figures:
+  one: {part: first, kind: curves, title: Losses}
+  two: {part: second, show: [training], title: Speed}
+"""
+
+
+class Made:
+    """Stands in for the runs: writes those of equal steps, and refuses the part named `fails`."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails, self.heard = fails, list[StudyAsked]()
+
+    def __call__(self, asked: StudyAsked, studies: Path, *_: object) -> tuple[()]:
+        self.heard.append(asked)
+        if asked.name == self.fails:
+            raise UserError("a reason.")
+        for part in asked.parts:
+            make_part(studies, part.configuration, part.seed, name=asked.name, protocol=part.protocol, order=part.order)
+        return ()
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "experiment.yaml").write_text("{model: flux.1-dev, data: {kind: shapes}, parallel: {device: cpu}}")
+    (folder / "two.yaml").write_text(TWO_PARTS)
+    return folder / "two.yaml"
+
+
+def test_a_part_that_fails_leaves_the_others_and_the_page(
+    tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "run_study_parts", Made(fails="first"))
+    experiment = "{model: ddpm-cifar10, data: {kind: shapes, resolution: 32}, train: {steps: 5}}"
+    series.write_text(TWO_PARTS + f"forecast: {{on: [l4], experiment: {experiment}}}\n")
+    found = study_series(series, studies=tmp_path / "studies")
+    assert found.problems == {"first": "a reason."}
+    page = (found.path / "report.md").read_text(encoding="utf-8")
+    assert "- Failed: a reason." in page
+    assert "Which is faster?" in page
+    assert "Forecasts are for ddpm-cifar10 at 32 px, where a configuration does not change that." in page
+    assert {file.stem for file in found.figures.glob("*.png")} == {"two"}
+
+
+def test_mistakes_of_all_parts_are_reported_before_the_first_is_run(
+    tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made()
+    monkeypatch.setattr(module, "run_study_parts", made)
+    later = (
+        "  third: {title: T, study: {protocol: equal-time}}\n"
+        "  fourth: {title: F, inference: {variants: {a: {precison: fp32}}}}\n"
+    )
+    series.write_text(TWO_PARTS.replace("figures:", f"{later}figures:"))
+    with pytest.raises(ExperimentErrors) as mistakes:
+        study_series(series, studies=tmp_path / "studies")
+    for words in ("protocol equal-time needs seconds", "There is no setting of the variant a named 'precison'"):
+        assert words in str(mistakes.value)
+    assert made.heard == []
+    series.write_text(TWO_PARTS)
+    study_series(series, studies=tmp_path / "studies")
+    made.heard.clear()
+    series.write_text(TWO_PARTS.replace("protocol: equal-steps}", "protocol: equal-steps, steps: 7}"))
+    with pytest.raises(UserError, match=r"train\.steps: there 60, now 7"):
+        study_series(series, studies=tmp_path / "studies")
+    assert made.heard == [], "runs of another file are found before the first part is run, too"
+
+
+def test_names_sizes_and_models_have_folders_of_their_own_and_the_page_names_its_command(
+    tmp_path: Path, series: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "run_study_parts", Made())
+    monkeypatch.setattr(module, "_reported", lambda _, __, ___, folder, command, ____: (folder.name, command))
+    series.write_text(TWO_PARTS + "quick: {shared: {seeds: [0, 1, 2]}}\n")
+    given: dict[str, dict[str, Any]] = {
+        "two": {},
+        "two-quick": {"size": "quick"},
+        "two-quick-flux.1-schnell": {"size": "quick", "model": "flux.1-schnell"},
+        "again": {"name": "again", "jobs": 2, "options": {"partition": "my gpu"}},
+    }
+    place = f"--studies '{tmp_path}/my studies'"
+    found: list[Any] = [study_series(series, studies=tmp_path / "my studies", **options) for options in given.values()]
+    assert [name for name, _ in found] == list(given)
+    assert [command.replace(str(series), "FILE") for _, command in found] == [
+        f"foretune study FILE {place}",
+        f"foretune study FILE --quick {place}",
+        f"foretune study FILE --quick --model flux.1-schnell {place}",
+        f"foretune study FILE --name again --jobs 2 {place} --option 'partition=my gpu'",
+    ]
+    with pytest.raises(UserError, match="cannot name a study"):
+        study_series(series, studies=tmp_path / "studies", name="../../out")
+
+
+def test_a_forecast_that_cannot_be_read_is_a_mistake_of_the_file(tmp_path: Path, series: Path) -> None:
+    forecast = "forecast: {on: [l4], experiment: {model: flux.1-dev}}\n"
+    text = TWO_PARTS.replace("title: Second,", "title: Second, forecast: {onn: [l4]},") + forecast
+    series.write_text(text)
+    with pytest.raises(ExperimentErrors, match=r"parts\.second\.forecast: .*onn"):
+        study_series(series, studies=tmp_path / "studies")

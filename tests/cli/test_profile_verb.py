@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Foretune
 from tests.training.short_runs import short_run
 
@@ -28,3 +30,12 @@ def test_a_run_without_one_is_told_how_to_get_one(foretune: Foretune, tmp_path: 
     assert answer.returncode == 2
     assert "has no trace" in answer.stderr
     assert "foretune profile experiment.yaml" in answer.stderr
+
+
+@pytest.mark.parametrize("option", [("--data", "photos"), ("--steps", "9"), ("train.batch_size=4",)])
+def test_what_would_be_ignored_for_a_run_is_refused(
+    option: tuple[str, ...], foretune: Foretune, tmp_path: Path
+) -> None:
+    answer = foretune("profile", str(tmp_path), *option)
+    assert answer.returncode == 2
+    assert "goes with an experiment or a model" in answer.stderr

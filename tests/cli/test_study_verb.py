@@ -129,3 +129,9 @@ def test_mistakes_are_reported_before_a_model_is_generated(
     assert words in answer.stderr
     assert not (tmp_path / "studies").exists()
     assert not (tmp_path / "up").exists()
+
+
+def test_the_two_other_sizes_of_a_series_exclude_each_other(foretune: Foretune) -> None:
+    answer = foretune("study", "cifar10-ddpm", "--quick", "--full")
+    assert answer.returncode == 2
+    assert "--quick and --full exclude each other" in answer.stderr

@@ -99,7 +99,10 @@ def files(*names: str) -> Callable[[Path], None]:
         ("flux.1-dev", files("shards.json", "000000.tar"), "shards"),
         ("flux.1-dev", files("dataset_info.json", "state.json"), "huggingface"),
         ("flux.1-dev", files("train-0000.parquet"), "huggingface"),
+        ("flux.1-dev", files("README.md", "data/train-00000-of-00001.parquet"), "huggingface"),
         ("ddpm-cifar10", files("train/1.png"), "cifar10"),
+        ("ddpm-cifar10", files("train/1.png", "train/1.txt", "trainLabels.csv"), "cifar10"),
+        ("flux.1-dev", files("train/1.png", "train/1.txt"), "folder"),
         ("ddpm-cifar10", files("cifar-10/train/1.png"), "cifar10"),
         ("ddpm-cifar10", files("cifar-10-batches-py/data_batch_1"), "cifar10"),
     ],
@@ -188,6 +191,11 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "'optimizer.lr' is not an override",
     ):
         assert part in text
+
+
+def test_a_section_beside_the_folder_names_the_data_twice() -> None:
+    with pytest.raises(UserError, match=r"The data is named twice: \./photos and data="):
+        read_target("flux.1-dev", ["data={kind: shapes}"], data="./photos")
 
 
 def test_a_file_has_its_own_data(work: Path) -> None:

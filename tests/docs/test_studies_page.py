@@ -9,11 +9,12 @@ import pytest
 
 import foretune as ft
 from foretune.core.units import GIB, duration_text
-from foretune.core.values import Plan
+from foretune.core.values import InferencePlan, Plan
 from foretune.core.vocabulary import RunPhase
 
 STUDIES = Path(__file__).parents[2] / "docs" / "studies"
-PAGE = "\n".join((STUDIES / f"{name}.md").read_text(encoding="utf-8") for name in ("amd-benchmark", "sd3-small-gpu"))
+NAMES = ("amd-benchmark", "sd3-small-gpu", "flux-hardware", "inference")
+PAGE = "\n".join((STUDIES / f"{name}.md").read_text(encoding="utf-8") for name in NAMES)
 COMMANDS = [
     block.replace("\\\n", " ").split()[2:]
     for block in re.findall(r"```text\n(foretune plan .*?)\n```", PAGE, re.DOTALL)
@@ -72,6 +73,61 @@ def test_plans_of_sd3_on_a_small_gpu(method: str) -> None:
     for cell, whole in zip(found, table["full, fp32 weights"], strict=True):
         share = re.search(r"\(-(\d+) %\)", cell)
         assert share is None or abs(1 - number(cell) / number(whole) - int(share[1]) / 100) < 0.008
+
+
+@pytest.mark.parametrize(("machine", "num_devices"), [("A100 80 GB", 1), ("four A100 80 GB", 4)])
+def test_plans_of_flux_on_several_machines(machine: str, num_devices: int) -> None:
+    plan = planned(COMMANDS[2], {"parallel.devices": str(num_devices)}, "a100-80gb-sxm")
+    assert plan.time is not None
+    assert plan.cost is not None
+    assert plan.cost.usd_per_hour is not None
+    speed, memory, price = rows("| machine | training |")[machine]
+    rate = plan.time.samples_per_s
+    low, high = (rate * plan.time.step_s / end for end in (plan.time.high_s, plan.time.low_s))
+    assert speed == f"{rate:.2f} samples/s ({plain(low)} to {plain(high)})"
+    assert memory.removesuffix(" each") == f"{plan.process_bytes / GIB:.1f} GiB"
+    assert price == f"${num_devices * plan.cost.usd_per_hour / rate / 3.6:.2f}"
+    if num_devices == 1:
+        assert f"the whole job, ${plan.cost.usd:.2f} on one A100" in " ".join(PAGE.split())
+
+
+def plain(value: float) -> str:
+    return f"{value:.2f}" if value < 2 else f"{value:.1f}"
+
+
+def test_the_plan_of_inference_at_batch_256() -> None:
+    plan = inferred(COMMANDS[3], {})
+    (denoising,) = [phase for phase in plan.phases if phase.phase == "denoising"]
+    assert plan.worst_phase == "decoding"
+    words = " ".join(PAGE.split())
+    assert f"take {denoising.device_bytes / GIB:.0f} GiB while denoising" in words
+    assert f"the process takes {plan.process_bytes / GIB:.0f} GiB at its peak, which is decoding" in words
+
+
+@pytest.mark.parametrize(
+    ("way", "changes"),
+    [
+        ("fp32", {"precision": "fp32"}),
+        ("bf16", {}),
+        ("bf16, int8 weights of the denoiser", {"quantize": "int8"}),
+        ("bf16, batch 4", {"batch": 4}),
+    ],
+)
+def test_plans_of_inference(way: str, changes: dict[str, Any]) -> None:
+    plan = inferred(COMMANDS[4], changes)
+    assert plan.time is not None
+    memory, time = rows("| inference | peak memory |")[way]
+    verdict = "" if plan.verdict == "fits" else f" ({plan.verdict})"
+    assert memory == f"{plan.process_bytes / GIB:.1f} GiB{verdict}"
+    assert time == duration_text(plan.time.total_s / plan.batch_size)
+
+
+def inferred(command: Sequence[str], changes: dict[str, Any]) -> InferencePlan:
+    model, _, *words = command
+    settings: dict[str, Any] = {key[2:]: value for key, value in zip(words[::2], words[1::2], strict=True)}
+    settings |= {key: int(settings[key]) for key in ("batch", "size") if key in settings}
+    (plan,) = ft.plan_inference(model, **{**settings, **changes})
+    return plan
 
 
 def number(cell: str) -> float:

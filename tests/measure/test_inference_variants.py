@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foretune.analyse.inference_study import IMAGE_STEPS, inference_study
-from foretune.api.bench import variants_named
+from foretune.api.bench import compare_inference, variants_named
 from foretune.choices.inference import VariantChoices
 from foretune.core.errors import Refused, UnknownName, UserError
 from foretune.core.observer import Observer
@@ -210,3 +210,10 @@ def test_speeds_of_several_devices_are_those_of_all() -> None:
     assert values["time of an image, s"]["value"] == pytest.approx(4.0)
     assert study["comparisons"][0]["value"] == pytest.approx(2, rel=0.01)
     assert study["variants"]["two"]["devices"] == 2
+
+
+def test_a_key_given_twice_and_names_with_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="gives batch twice"):
+        variants_named(["fast:batch=2,batch=4"])
+    with pytest.raises(UserError, match=r"'\.\./up' cannot name a variant"):
+        compare_inference("foretune-shapes", {"../up": {}}, folder=tmp_path)

@@ -1,12 +1,16 @@
 """The series of studies that come with Foretune can be read in each size, and every part has a figure."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from PIL import Image
 
+from foretune.choices.study import StudyFile
 from foretune.choices.study_series import merged, without_marks
+from foretune.config.overrides import apply_overrides
 from foretune.config.study_files import load_series, read_study
 from foretune.studies.shipped import SHIPPED_SERIES
 
@@ -41,6 +45,45 @@ def test_every_part_is_a_study(name: str, size: str, tmp_path: Path, monkeypatch
 def test_each_part_has_a_figure(name: str) -> None:
     series = load_series(SHIPPED_SERIES[name], "small")
     assert {figure.part for figure in series.figures.values()} == set(series.parts)
+
+
+DECIDE_SPEED = (
+    "data.resolution", "data.max_text_tokens", "train.batch_size", "train.precision", "train.weight_dtype",
+    "method.kind", "method.rank", "quantize.denoiser", "levers.gradient_checkpointing",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHIPPED_SERIES)
+def test_a_forecast_and_the_measurement_of_the_same_name_have_the_same_settings(name: str) -> None:
+    """At full size; what neither of them sets is the same default."""
+    series = load_series(SHIPPED_SERIES[name], "full")
+    for part, content in series.parts.items():
+        forecast = series.forecast_of(part)
+        if content.study is None or forecast is None:
+            continue
+        study = StudyFile.model_validate(series.study_of(part))
+        assert isinstance(study.experiment, dict)
+        planned, planned_settings = forecast.configurations or study.compared, forecast.settings or study.settings
+        for configuration in planned.keys() & study.compared.keys():
+            for setting in (planned_settings.keys() & study.settings.keys()) or [""]:
+                sides = []
+                for base, compared, settings in (
+                    (study.experiment, study.compared, study.settings),
+                    (forecast.experiment, planned, planned_settings),
+                ):
+                    changes = {**settings.get(setting, {}), **compared[configuration]}
+                    whole = apply_overrides(base, [f"{key}={json.dumps(value)}" for key, value in changes.items()])
+                    sides.append([_value(whole, key) for key in DECIDE_SPEED])
+                assert sides[0] == sides[1], f"{part}, {configuration}, {setting}: {DECIDE_SPEED}"
+
+
+DEFAULTS = {"train.weight_dtype": "fp32", "quantize.denoiser": "none"}
+
+
+def _value(experiment: dict[str, Any], key: str) -> Any:
+    section, _, name = key.partition(".")
+    value = experiment.get(section, {}).get(name)
+    return DEFAULTS.get(key) if value is None else value
 
 
 def test_changes_are_merged_section_by_section_in_the_order_of_the_file() -> None:

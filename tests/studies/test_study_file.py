@@ -179,3 +179,41 @@ def test_runs_of_another_file_are_not_taken_for_this_one(tmp_path: Path) -> None
     processes.heard.clear()
     run_study_file(moved, studies, processes, Observer())
     assert processes.heard == [], "where files lie makes no other run"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"experiment": {"model": "flux.1-schnell", "data": {"kind": "shapes"}}},
+            'model: there "flux.1-dev", now "flux',
+        ),
+        ({"inference": {"batch_size": 8}}, 'inference: there {"batch_size": 256'),
+        ({"fixtures": {"images": 4}}, "images: there null, now 4"),
+    ],
+)
+def test_runs_that_measured_something_else_are_not_taken_for_this_study(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    studies, study = tmp_path / "studies", asked(tmp_path, seeds=[0])
+    processes = Processes(study, studies)
+    run_study_file(study, studies, processes, Observer())
+    with pytest.raises(Refused) as refused:
+        run_study_file(asked(tmp_path, seeds=[0], **changes), studies, processes, Observer())
+    assert words in str(refused.value)
+
+
+def test_an_evaluation_is_added_to_runs_without_one_and_never_taken_for_another(tmp_path: Path) -> None:
+    studies = tmp_path / "studies"
+    timed: dict[str, Any] = {"protocol": "equal-time", "steps": None, "seconds": 2, "seeds": [0]}
+    study = asked(tmp_path, **timed)
+    processes = Processes(study, studies)
+    run_study_file(study, studies, processes, Observer())
+    run_study_file(asked(tmp_path, **timed, evaluate={"metrics": ["psnr"]}), studies, processes, Observer())
+    assert [do for do, _ in processes.heard] == ["train", "train", "evaluate", "evaluate"]
+    evaluated = asked(tmp_path, **timed, name="other", evaluate={"metrics": ["psnr"]})
+    processes = Processes(evaluated, studies)
+    run_study_file(evaluated, studies, processes, Observer())
+    other = asked(tmp_path, **timed, name="other", evaluate={"metrics": ["ssim"]})
+    with pytest.raises(Refused, match="evaluate: there"):
+        run_study_file(other, studies, processes, Observer())

@@ -1,5 +1,6 @@
 """Efficiency on several devices: speed on n devices / (n x speed on one), at the same batch on each device."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,9 +62,14 @@ def _measured(study: Mapping[str, Any]) -> Iterator[ScalingPoint]:
 def _with_one_device(
     rows: Sequence[Mapping[str, Any]], kind: Any
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Each row with that of the same kind on one device; nothing of kinds that were on one device only."""
+    """Each row with that of the same kind on one device.
+
+    Kinds that were on one device only are left out, and kinds with several rows there.
+    """
     timed = [row for row in rows if row.get("num_devices") and SAMPLE_RATE in row["values"]]
-    alone = {kind(row): row for row in timed if row["num_devices"] == 1}
+    single = [row for row in timed if row["num_devices"] == 1]
+    counts = Counter(map(kind, single))
+    alone = {kind(row): row for row in single if counts[kind(row)] == 1}
     several = {kind(row) for row in timed if row["num_devices"] > 1}
     for row in timed:
         if kind(row) in alone and kind(row) in several:

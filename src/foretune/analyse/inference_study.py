@@ -49,6 +49,7 @@ def inference_study(
         "name": name,
         "protocol": "inference",
         "held_equal": _held_equal(choices, measured),
+        "num_images": choices.images,
         "axes": [
             {"title": title, "higher_is_better": better, "is_answer": better is not None} for title, better in axes
         ],

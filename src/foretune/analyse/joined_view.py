@@ -10,11 +10,12 @@ from foretune.analyse.study_cells import (
     ITERATION_SPEED,
     PEAK_MEMORY,
     RUN_TIME,
+    SAMPLES_COST,
     TRAINING_SPEED,
 )
 from foretune.core.units import measured_text
 
-_AT_EQUAL_STEPS = (ITERATION_SPEED, TRAINING_SPEED, INFERENCE_SPEED, PEAK_MEMORY, RUN_TIME, COST)
+_AT_EQUAL_STEPS = (ITERATION_SPEED, TRAINING_SPEED, INFERENCE_SPEED, PEAK_MEMORY, RUN_TIME, SAMPLES_COST)
 _PROTOCOLS = ("equal-time", "equal-steps")
 
 Band = tuple[float, float | None, float | None]
@@ -33,7 +34,7 @@ class JoinedQuantity:
     def heading(self) -> str:
         if self.protocol == "equal-time":
             return f"{self.title} (equal time)"
-        return f"{self.title} (equal steps)" if self.title in (RUN_TIME, COST) else self.title
+        return f"{self.title} (equal steps)" if self.title == RUN_TIME else self.title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ def joined_view(
 
 
 def _columns(study: Mapping[str, Any]) -> Iterator[JoinedQuantity]:
-    """Qualities at equal time, with what that time costs; speeds, memory, time and cost at equal steps."""
+    """Qualities at equal time, with what that time costs; speeds, memory, time and $/1,000 samples at equal steps."""
     better = {axis["title"]: axis["higher_is_better"] for axis in study["axes"]}
     if study["protocol"] == "equal-time":
         titles = [title for title, higher in better.items() if higher is not None or title == COST]
@@ -160,11 +161,11 @@ def _measured(columns: Mapping[JoinedQuantity, Mapping[str, Any]], configuration
 
 
 def _forecast(columns: Sequence[JoinedQuantity], row: Mapping[str, Any], model: str) -> JoinedRow:
-    """Of a forecast there are speeds, memory, time and cost."""
+    """A forecast has speeds, memory and $/1,000 samples; its run is another job than the measured steps."""
     values = {
         column: tuple(row["values"][column.title])
         for column in columns
-        if column.protocol == "equal-steps" and column.title in row["values"]
+        if column.protocol == "equal-steps" and column.title != RUN_TIME and column.title in row["values"]
     }
     num = row["num_devices"]
     return JoinedRow(

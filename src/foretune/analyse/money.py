@@ -54,7 +54,8 @@ def pricing(usd_per_hour: float | None) -> Callable[[RunData], Price | None]:
 
 def catalogue_price(run: RunData) -> Price | None:
     """The price of the device that a run was made on; None where the catalogue has none, as for one's own processor."""
-    device = catalogue_device(run.environment)
+    # The environment names the GPUs of the machine, also where a run does not use them.
+    device = None if run.experiment.parallel.device == "cpu" else catalogue_device(run.environment)
     if device is None or device.price_usd_per_hour is None:
         return None
     low, high = device.price_range_usd_per_hour or (None, None)

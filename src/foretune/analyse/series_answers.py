@@ -6,13 +6,22 @@ from typing import Any
 from foretune.analyse.device_scaling import scaling, scaling_sentences
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.ranking import FEWEST_RUNS
-from foretune.analyse.study_cells import COST, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, STEPS_MADE, spelled
+from foretune.analyse.study_cells import (
+    COST,
+    INFERENCE_SPEED,
+    PEAK_MEMORY,
+    SAMPLE_RATE,
+    SAMPLES_COST,
+    STEPS_MADE,
+    spelled,
+)
 from foretune.analyse.study_comparing import BREAK_EVEN, NOT_COMPARED
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.choices.study_series import SeriesPublished
 from foretune.core.units import MIB, bytes_text, measured_text
 
 _HUNDRED = 100
+_COSTS = (COST, SAMPLES_COST)
 _MOST_NAMED = 4
 """Configurations that a sentence names one by one; of more, the best."""
 
@@ -54,10 +63,10 @@ def _against(published: SeriesPublished, forecasts: Sequence[Mapping[str, Any]])
         if SAMPLE_RATE in rows.get(name, {"values": {}})["values"]:
             planned = rows[name]["values"][SAMPLE_RATE][0] / rows[name]["num_devices"]
             off = f"{planned / rate - 1:+.0%}"
-            compared.append(f"{plain_number(planned)} at {name} where {plain_number(rate)} was published ({off})")
+            numbers = f"forecast {plain_number(planned)}, published by {published.by} {plain_number(rate)}"
+            compared.append(f"{name}: {numbers} ({off})".replace("%", " %"))
     if compared:
-        told = ", ".join(compared).replace("%", " %")
-        yield f"Samples/s of each {published.device}, forecast beside {published.by}: {told}."
+        yield f"Samples/s of each {published.device}. {'; '.join(compared)}."
 
 
 def _profiled(name: str, digest: TraceDigest) -> str:
@@ -106,8 +115,7 @@ def _measured(compared: Sequence[Mapping[str, Any]], title: str, study: Mapping[
         if row["setting"] == setting and title in row["values"]
     }
     others = ", ".join(f"{one['other']} {_value(values[one['other']], title)}{_doubt(one)}" for one in compared)
-    shown_name = {PEAK_MEMORY: "peak memory", COST: "cost of the run"}.get(title, title)
-    name = spelled(shown_name)
+    name = title.rpartition(", ")[0] if title in (PEAK_MEMORY, *_COSTS) else spelled(title)
     return f"{name}: {first} {_value(values[first], title)}, {others}"
 
 
@@ -117,7 +125,7 @@ def _doubt(one: Mapping[str, Any]) -> str:
 
 
 def _value(value: float, title: str) -> str:
-    if title == COST:
+    if title in _COSTS:
         return measured_text(value, None, None, "usd")
     return bytes_text(round(value * MIB)) if title == PEAK_MEMORY else f"{value:.4g}"
 

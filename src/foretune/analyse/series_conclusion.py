@@ -8,10 +8,10 @@ from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.series_answers import devices_text, plain_number, rate_words, unfit_text
 from foretune.analyse.study_cells import (
-    COST,
     INFERENCE_SPEED,
     PEAK_MEMORY,
     SAMPLE_RATE,
+    SAMPLES_COST,
     STEPS_MADE,
     TRAINING_SPEED,
     spelled,
@@ -23,7 +23,6 @@ from foretune.stats.deciding import SMALLEST_DIFFERENCE
 _VERBS = {
     TRAINING_SPEED: "trains", SAMPLE_RATE: "trains", INFERENCE_SPEED: "denoises", IMAGE_STEPS: "denoises",
 }  # fmt: skip
-_NAMES = {PEAK_MEMORY: "peak memory", COST: "cost of the same steps"}
 _MOST_NAMED = 3
 _SAMPLES, _MANY_SAMPLES = 1000, 1_000_000
 """For which a price is named; for many where so few cost less than a cent."""
@@ -45,12 +44,17 @@ class _Clause:
     """A part of a sentence."""
 
     text: str
-    num_seeds: int | None = None
-    """The seeds that it rests on; None for a forecast."""
+    num: int | None = None
+    """The seeds, repeats or images that it rests on; None for a forecast."""
+    unit: str = "seed"
 
     @property
     def is_claim(self) -> bool:
-        return self.num_seeds is None or self.num_seeds >= FEWEST_RUNS
+        return self.num is None or self.num >= FEWEST_RUNS
+
+    @property
+    def doubt(self) -> str:
+        return f" ({f'one {self.unit}' if self.num == 1 else f'{self.num} {self.unit}s'}, no claim)"
 
 
 def conclusion(parts: Sequence[ConcludedPart]) -> tuple[str, ...]:
@@ -66,48 +70,48 @@ def conclusion(parts: Sequence[ConcludedPart]) -> tuple[str, ...]:
 
 def _sentence(name: str, clauses: Sequence[_Clause]) -> str:
     """The doubt stands once where it is that of all measured clauses, else behind each."""
-    measured = [clause for clause in clauses if clause.num_seeds is not None]
-    if measured and not any(clause.is_claim for clause in measured):
-        doubt = f" ({_seeds(max(clause.num_seeds or 0 for clause in measured))}, no claim)"
+    measured = [clause for clause in clauses if clause.num is not None]
+    is_shared = len({clause.unit for clause in measured}) == 1
+    if is_shared and not any(clause.is_claim for clause in measured):
+        doubt = max(measured, key=lambda clause: clause.num or 0).doubt
         return f"{name}{doubt}: {'; '.join(clause.text for clause in clauses)}."
-    texts = (
-        clause.text if clause.is_claim else f"{clause.text} ({_seeds(clause.num_seeds or 0)}, no claim)"
-        for clause in clauses
-    )
+    texts = (clause.text if clause.is_claim else f"{clause.text}{clause.doubt}" for clause in clauses)
     return f"{name}: {'; '.join(texts)}."
 
 
-def _seeds(num: int) -> str:
-    return "one seed" if num == 1 else f"{num} seeds"
+def _num_runs(study: Mapping[str, Any], title: str) -> int:
+    """Of each of two compared configurations; of each one where none are compared."""
+    pairs = [one["num_pairs"] for one in study["comparisons"] if one["title"] == title]
+    return int(min(pairs or [len(row["values"][title]["by_seed"]) for row in study["rows"] if title in row["values"]]))
 
 
-def _num_seeds(study: Mapping[str, Any], title: str) -> int:
-    return int(min(one["num_pairs"] for one in study["comparisons"] if one["title"] == title))
+def _unit(study: Mapping[str, Any]) -> str:
+    return "repeat" if study["protocol"] == "inference" else "seed"
 
 
 def _speed(study: Mapping[str, Any]) -> Iterator[_Clause]:
     """Who trains or denoises fastest; of compiling, when it has paid."""
     for title in dict.fromkeys(one["title"] for one in study["comparisons"]):
         if title in _VERBS:
-            yield _Clause(_over_settings(study, title), _num_seeds(study, title))
+            yield _Clause(_over_settings(study, title), _num_runs(study, title), _unit(study))
     yield from (_Clause(one["sentence"].rstrip(".")) for one in study["findings"] if BREAK_EVEN in one["sentence"])
 
 
 def _quality(studies: Sequence[Mapping[str, Any]]) -> Iterator[_Clause]:
     """Things with the same outcome are named together, and so are outcomes of the same thing in several studies."""
-    by_subject: dict[tuple[str, int], list[str]] = {}
+    by_subject: dict[tuple[str, int, str], list[str]] = {}
     for study in studies:
         if study["protocol"] == "inference":
             yield from _likeness(study)
         found: dict[tuple[str, int], list[str]] = {}
         for title in dict.fromkeys(one["title"] for one in study["comparisons"]):
-            if title not in (*_VERBS, STEPS_MADE, COST):
-                key = _over_settings(study, title), _num_seeds(study, title)
+            if title not in (*_VERBS, STEPS_MADE, SAMPLES_COST):
+                key = _over_settings(study, title), _num_runs(study, title)
                 found.setdefault(key, []).append(_name(title))
-        for (text, num_seeds), names in found.items():
-            by_subject.setdefault((_joined(names, "and"), num_seeds), []).append(text)
-    for (subject, num_seeds), texts in by_subject.items():
-        yield _Clause(f"{subject}: {', '.join(texts)}", num_seeds)
+        for (text, num), names in found.items():
+            by_subject.setdefault((_joined(names, "and"), num, _unit(study)), []).append(text)
+    for (subject, num, unit), texts in by_subject.items():
+        yield _Clause(f"{subject}: {', '.join(texts)}", num, unit)
 
 
 def _unfit(parts: Sequence[ConcludedPart]) -> Iterator[_Clause]:
@@ -129,7 +133,8 @@ def _likeness(study: Mapping[str, Any]) -> Iterator[_Clause]:
         values = _values(study, title, study["rows"][0]["setting"])
         least = min(values, key=values.__getitem__)
         first = title.removeprefix("psnr to ").partition(", ")[0]
-        yield _Clause(f"images of {least} are least like those of {first}, PSNR {values[least]:.3g} dB", 1)
+        text = f"images of {least} are least like those of {first}, PSNR {values[least]:.3g} dB"
+        yield _Clause(text, study["num_images"], "image")
 
 
 def _over_settings(study: Mapping[str, Any], title: str) -> str:
@@ -157,9 +162,13 @@ def _outcome(study: Mapping[str, Any], title: str, setting: str) -> str:
         return _ahead(max(better, key=lambda one: sign * one["value"]), title, _values(study, title, setting))
     equal = [one["other"] for one in by_answer.get("no difference shown", [])]
     if open_:
-        which = f"which {_VERBS[title]} fastest is not decided" if title in _VERBS else "not decided"
-        undecided = f"{which} between {_names([first, *(one['other'] for one in open_)])}"
-        return f"{undecided}, {_names(equal)} like {first}" if equal else undecided
+        names = [first, *(one["other"] for one in open_)]
+        if title in _VERBS:
+            undecided = f"whether {_names(names, 'or')} {_VERBS[title]} fastest is not decided"
+            alike = f"as fast as {first}"
+        else:
+            undecided, alike = f"not decided between {_names(names)}", f"like {first}"
+        return f"{undecided}; {_names(equal)} {_is(equal)} {alike}" if equal else undecided
     if equal:
         speed = " in speed" if title in _VERBS else ""
         return f"no difference{speed} shown between {_names([first, *equal])}"
@@ -181,9 +190,7 @@ def _by_means(study: Mapping[str, Any], title: str, setting: str) -> str:
     """Who was ahead in too few runs; a tie where the means are close."""
     values = _values(study, title, setting)
     best = (max if _is_higher_better(study, title) else min)(values, key=values.__getitem__)
-    close = [
-        name for name, value in values.items() if abs(value - values[best]) <= SMALLEST_DIFFERENCE * abs(values[best])
-    ]
+    close = _close(values, best)
     if len(close) > 1:
         within = f"within {SMALLEST_DIFFERENCE:.0%} of each other".replace("%", " %")
         return f"{_names(close)} {within}" if len(close) == len(values) else f"{_names(close)} ahead, {within}"
@@ -193,29 +200,65 @@ def _by_means(study: Mapping[str, Any], title: str, setting: str) -> str:
     return f"{best} needed least" if title == PEAK_MEMORY else f"{best} was best"
 
 
+def _close(values: Mapping[str, float], best: str) -> list[str]:
+    """The best and all whose averages hardly differ from it."""
+    most = SMALLEST_DIFFERENCE * abs(values[best])
+    return [name for name, value in values.items() if abs(value - values[best]) <= most]
+
+
 def _costs(study: Mapping[str, Any]) -> Iterator[_Clause]:
-    """What the same steps cost on each machine, and what that means beside their speed."""
+    """What samples cost on each machine, and what that means beside their speed. Equal steps are unequal work where
+    the number of devices differs.
+    """
     for setting in dict.fromkeys(row["setting"] for row in study["rows"]):
-        costs = _values(study, COST, setting)
+        costs = _values(study, SAMPLES_COST, setting)
         if study["protocol"] != "equal-steps" or len(costs) < 2:  # noqa: PLR2004
             continue
         cheap, dear = (pick(costs, key=costs.__getitem__) for pick in (min, max))
-        rates = _values(study, TRAINING_SPEED, setting)
-        fast = max(rates, key=rates.__getitem__)
-        choice = f"{fast} for time and money" if fast == cheap else f"{fast} for time, {cheap} for money"
-        averages = f"{fast} was fastest and cheapest" if fast == cheap else f"{fast} was fastest, {cheap} cheapest"
-        is_shown = _is_shown(study, COST, setting, cheap) and _is_shown(study, TRAINING_SPEED, setting, fast)
-        advice = f"take {choice}" if is_shown else f"on average {averages}, but these runs do not show it"
-        prices = f"the same steps cost {_usd(costs[cheap])} on {cheap} and {_usd(costs[dear])} on {dear}"
-        yield _Clause(f"{prices}; {advice}", _num_seeds(study, COST))
+        num_samples = _SAMPLES if costs[cheap] >= _CENT else _MANY_SAMPLES
+        usd = {name: _usd(cost * num_samples / _SAMPLES) for name, cost in costs.items()}
+        prices = f"{num_samples:,} samples cost {usd[cheap]} on {cheap} and {usd[dear]} on {dear}"
+        num_runs = min(_num_runs(study, title) for title in (SAMPLES_COST, TRAINING_SPEED))
+        yield _Clause(f"{prices}; {_advice(study, setting, costs, has_intervals=num_runs >= FEWEST_RUNS)}", num_runs)
+
+
+def _advice(study: Mapping[str, Any], setting: str, costs: Mapping[str, float], *, has_intervals: bool) -> str:
+    """What to take for time and for money. What intervals do not show is said of averages, with all that are close."""
+    rates = _values(study, TRAINING_SPEED, setting)
+    cheap, fast = min(costs, key=costs.__getitem__), max(rates, key=rates.__getitem__)
+    if _is_shown(study, SAMPLES_COST, setting, cheap) and _is_shown(study, TRAINING_SPEED, setting, fast):
+        return f"take {fast} for time and money" if fast == cheap else f"take {fast} for time, {cheap} for money"
+    fastest, cheapest = _close(rates, fast), _close(costs, cheap)
+    if fastest == cheapest:
+        averages = f"{_names(fastest)} {_has(fastest)} the best averages in speed and cost"
+    else:
+        speed = f"{_names(fastest)} {_has(fastest)} the best average speed"
+        averages = f"{speed}, {_names(cheapest)} the lowest average cost"
+    return f"{averages}, but the intervals do not confirm it" if has_intervals else averages
 
 
 def _is_shown(study: Mapping[str, Any], title: str, setting: str, name: str) -> bool:
-    """Whether a configuration is shown to be better than the first one; or, if it is the first, than all others."""
-    compared = [one for one in study["comparisons"] if (one["title"], one["setting"]) == (title, setting)]
-    if name == compared[0]["first"]:
-        return all(one["answer"] == "worse" for one in compared)
-    return any(one["other"] == name and one["answer"] == "better" for one in compared)
+    """Whether a configuration is shown to be the best: each is compared with the first one only, so that two others
+    are told apart by intervals that do not overlap.
+    """
+    compared = {one["other"]: one for one in study["comparisons"] if (one["title"], one["setting"]) == (title, setting)}
+    num_others = len(_values(study, title, setting)) - 1
+    if not compared or len(compared) < num_others:
+        return False
+    best = compared.get(name)
+    if best is None:
+        return all(one["answer"] == "worse" for one in compared.values())
+    others = [one for one in compared.values() if one is not best]
+    return best["answer"] == "better" and all(
+        one["answer"] == "worse" or _is_behind(one, best, higher_is_better=_is_higher_better(study, title))
+        for one in others
+    )
+
+
+def _is_behind(one: Mapping[str, Any], best: Mapping[str, Any], *, higher_is_better: bool) -> bool:
+    if one["low"] is None or best["low"] is None:
+        return False
+    return bool(one["high"] < best["low"] if higher_is_better else one["low"] > best["high"])
 
 
 def _forecasts(parts: Sequence[ConcludedPart]) -> Iterator[_Clause]:
@@ -267,16 +310,24 @@ def _past(title: str) -> str:
 
 
 def _name(title: str) -> str:
-    return _NAMES.get(title, spelled(title.partition(", ")[0]))
+    return spelled(title.partition(", ")[0])
 
 
 def _usd(usd: float) -> str:
     return measured_text(usd, None, None, "usd")
 
 
-def _names(names: Sequence[str]) -> str:
+def _names(names: Sequence[str], word: str = "and") -> str:
     more = len(names) - _MOST_NAMED
-    return _joined([*names[:_MOST_NAMED], f"{more} more"] if more > 1 else names, "and")
+    return _joined([*names[:_MOST_NAMED], f"{more} more"] if more > 1 else names, word)
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _has(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"
 
 
 def _joined(names: Sequence[str], word: str) -> str:

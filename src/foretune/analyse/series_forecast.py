@@ -10,12 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from foretune.analyse.inference_study import IMAGE_STEPS
 from foretune.analyse.study_cells import (
-    COST,
     INFERENCE_SPEED,
     ITERATION_SPEED,
     PEAK_MEMORY,
-    RUN_TIME,
     SAMPLE_RATE,
+    SAMPLES_COST,
     STEP_TIME,
     TRAINING_SPEED,
     epoch_title,
@@ -64,6 +63,21 @@ class ForecastRow:
     """The reason why there is no speed, or no plan."""
 
 
+def settings_text(experiment: Mapping[str, Any], *, is_inference: bool) -> str:
+    """What is forecast, in a sentence: the stand-in that is measured beside it may be smaller."""
+    size = experiment.get("data", {}).get("resolution")
+    words = [f"{experiment['model']} at {size} px" if size else str(experiment["model"])]
+    if is_inference:
+        return f"Forecasts are for {words[0]}, with the precision of each variant."
+    if precision := experiment.get("train", {}).get("precision"):
+        words.append(f"in {precision}")
+    share = experiment.get("levers", {}).get("gradient_checkpointing")
+    if share is not None:
+        blocks = {0.0: "without checkpointing", 1.0: "with all blocks checkpointed"}
+        words.append(blocks.get(float(share), f"with {share:.0%} of the blocks checkpointed".replace("%", " %")))
+    return f"Forecasts are for {', '.join(words)}, where a configuration does not change that."
+
+
 def inference_rows(
     inference: SeriesInference, forecast: SeriesForecast, plan: InferencePlanner, *, trained_rank: int | None = None
 ) -> list[ForecastRow]:
@@ -82,7 +96,10 @@ def inference_rows(
         }
         num_devices = changes.get("devices", 1)
         if has_adapter and changes.get("adapter") is not None:
-            found: dict[str, Any] = {"values": {}, "missing": f"the rank of the adapter {changes['adapter']} is not known"}
+            found: dict[str, Any] = {
+                "values": {},
+                "missing": f"the rank of the adapter {changes['adapter']} is not known",
+            }
         else:
             found = _inferred(forecast.experiment, question, plan, device, num_devices)
         rows.append(
@@ -195,11 +212,10 @@ def _planned(plan: Plan, num_samples: int | None) -> dict[str, Any]:
     if plan.time is None:
         return {**found, "missing": f"no time: {plan.no_time}"}
     found["values"] |= _speeds(plan.time, num_samples)
-    if plan.cost is not None:
-        found["values"][RUN_TIME] = (plan.cost.total_s, plan.cost.low_s, plan.cost.high_s)
-        if plan.cost.usd_per_hour is not None:
-            found["usd_per_hour"] = usd_per_hour = plan.cost.usd_per_hour * plan.world_size
-            found["values"][COST] = tuple(usd_per_hour * end / 3600 for end in found["values"][RUN_TIME])
+    if plan.cost is not None and plan.cost.usd_per_hour is not None:
+        found["usd_per_hour"] = usd_per_hour = plan.cost.usd_per_hour * plan.world_size
+        likely, low, high = found["values"][SAMPLE_RATE]
+        found["values"][SAMPLES_COST] = tuple(usd_per_hour / rate / 3.6 for rate in (likely, high, low))
     return found
 
 

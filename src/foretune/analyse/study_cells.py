@@ -37,6 +37,8 @@ DATA_SHARE = "share of the step spent on data"
 START = "start beyond steady steps, s"
 RUN_TIME = "time of the run, s"
 COST = "cost of the run, $"
+SAMPLES_COST = "cost of 1,000 samples, $"
+_PRICED_SAMPLES = 1000
 _CONFIDENCE = 0.95
 
 
@@ -274,6 +276,13 @@ def _cost(part: StudyRun) -> float | None:
     return None if price is None or seconds is None else price.usd(seconds, part.run.experiment.parallel.devices)
 
 
+def _samples_cost(part: StudyRun) -> float | None:
+    """At the training speed: steps on several devices train more samples, so that the cost of a step says nothing."""
+    price, rate = run_price(part.run), _training_speed(part)
+    num_devices = part.run.experiment.parallel.devices
+    return None if price is None or not rate else price.usd(_PRICED_SAMPLES / rate, num_devices)
+
+
 def _peak_mib(part: StudyRun) -> float | None:
     measured = None if part.run.record is None else part.run.record.measured
     if measured is None:
@@ -355,4 +364,5 @@ _READERS: Mapping[str, Reader] = {
     BEFORE: _before,
     RUN_TIME: _run_time,
     COST: _cost,
+    SAMPLES_COST: _samples_cost,
 }

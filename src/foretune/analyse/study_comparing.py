@@ -7,11 +7,11 @@ from typing import Literal
 from foretune.analyse.comparability import why_not_compared
 from foretune.analyse.ranking import FEWEST_RUNS
 from foretune.analyse.study_cells import (
-    COST,
     HELD_OUT_LOSS,
     INFERENCE_SPEED,
     PEAK_MEMORY,
     SAMPLE_RATE,
+    SAMPLES_COST,
     STEPS_MADE,
     TRAINING_SPEED,
     CellAxis,
@@ -31,7 +31,7 @@ _CONFIDENCE = 0.95
 _SMALLEST_SHARE = 0.05
 """Of the first one's quality: "no difference shown" is said where a difference of this size would have been."""
 _SPEEDS = (TRAINING_SPEED, INFERENCE_SPEED, STEPS_MADE, SAMPLE_RATE)
-_SHOWN_BY_FEW_STEPS = (TRAINING_SPEED, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, COST)
+_SHOWN_BY_FEW_STEPS = (TRAINING_SPEED, INFERENCE_SPEED, PEAK_MEMORY, SAMPLE_RATE, SAMPLES_COST)
 """What does not depend on how far a run has trained."""
 Answer = Literal["better", "worse", "no difference shown", "inconclusive", "not a claim"]
 

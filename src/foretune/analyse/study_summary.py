@@ -21,6 +21,7 @@ from foretune.analyse.study_cells import (
     PEAK_MEMORY,
     RUN_TIME,
     SAMPLE_RATE,
+    SAMPLES_COST,
     SAMPLES_SEEN,
     START,
     STEP_TIME,
@@ -67,7 +68,7 @@ _AXES: Mapping[Protocol, tuple[CellAxis, ...]] = {
         CellAxis(PEAK_MEMORY, higher_is_better=False, is_answer=False),
         CellAxis(HELD_OUT_LOSS, higher_is_better=False, is_answer=False),
         CellAxis(RUN_TIME, higher_is_better=None, is_answer=False),
-        CellAxis(COST, higher_is_better=False, is_answer=False),
+        CellAxis(SAMPLES_COST, higher_is_better=False, is_answer=False),
     ),
     "speed": (
         CellAxis(SAMPLE_RATE, higher_is_better=True, is_answer=True),

@@ -19,6 +19,7 @@ from foretune.sweeps.trial_scores import by_point
 
 _MOST_CURVES = 12
 """Combinations whose losses are drawn; more cannot be distinguished."""
+_CONFIDENCE = 0.95
 _BATCH, _DEVICES, _COMPILE = "train.batch_size", "parallel.devices", "levers.compile"
 
 
@@ -93,7 +94,8 @@ def best_batches(results: Sequence[TrialResult]) -> tuple[BestBatch, ...]:
                 smallest_samples_per_s=statistics.fmean(by_size[smallest].values()),
                 best=best,
                 best_samples_per_s=statistics.fmean(by_size[best].values()),
-                gain=_ratio(by_size[smallest], by_size[best]),
+                # The best of several sizes would look better than it is.
+                gain=_ratio(by_size[smallest], by_size[best], 1 - (1 - _CONFIDENCE) / (len(by_size) - 1)),
             )
         )
     return tuple(found)
@@ -106,7 +108,7 @@ def scalings(results: Sequence[TrialResult]) -> tuple[Scaling, ...]:
             fixed=fixed,
             num_devices=number,
             samples_per_s=number * statistics.fmean(by_number[number].values()),
-            efficiency=_ratio(by_number[min(by_number)], by_number[number]),
+            efficiency=_ratio(by_number[min(by_number)], by_number[number], _CONFIDENCE),
         )
         for fixed, by_number in _along(results, _DEVICES, lambda result: result.numbers.samples_per_s_per_device)
         for number in sorted(by_number)
@@ -126,12 +128,13 @@ def _along(
     yield from ((fixed, numbers) for fixed, numbers in groups.items() if len(numbers) > 1)
 
 
-def _ratio(first: Mapping[int, float], other: Mapping[int, float]) -> Ratio:
+def _ratio(first: Mapping[int, float], other: Mapping[int, float], confidence: float) -> Ratio:
     value = statistics.fmean(other.values()) / statistics.fmean(first.values())
     seeds = sorted(first.keys() & other.keys())
     if first is other or len(seeds) < FEWEST_RUNS:
         return Ratio(value=value, low=None, high=None)
-    decided = decide([first[seed] for seed in seeds], [other[seed] for seed in seeds], is_paired=True)
+    values = ([side[seed] for seed in seeds] for side in (first, other))
+    decided = decide(*values, is_paired=True, confidence=confidence)
     return Ratio(value=value if decided.ratio is None else decided.ratio, low=decided.low, high=decided.high)
 
 

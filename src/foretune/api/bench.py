@@ -1,6 +1,7 @@
 """`bench` and `bench_inference`: speed, measured in fresh processes."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -207,6 +208,7 @@ def compare_inference(
     require("train", "Measuring inference")
     import_libraries(observer, "foretune.measure.model_content", warns_if_busy=True, device="auto")
     from foretune.analyse.inference_study import inference_study
+    from foretune.choices.study import NAME
     from foretune.hub.adapters import locate_adapter
     from foretune.measure.bench import new_directory
     from foretune.measure.inference_variants import measure_variants, variant_of
@@ -216,6 +218,9 @@ def compare_inference(
     from foretune.record.atomic import write_text
 
     check_subject(target)
+    for name in variants:
+        if not re.match(NAME, name):
+            raise UserError(f"{name!r} cannot name a variant: up to 100 letters, digits, '.', '_' and '-', no folders.")
     asked = {name: variant_of(name, choices) for name, choices in variants.items()}
     choices = VariantChoices(
         steps=steps, repeat=repeat, images=images, inference_steps=inference_steps, size=size, frames=frames
@@ -251,6 +256,9 @@ def variants_named(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     for text in texts:
         name, _, settings = text.partition(":")
         pairs = [pair.partition("=") for pair in settings.split(",") if pair.strip()]
+        keys = [key.strip() for key, _, _ in pairs]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise UserError(f"{text!r} gives {twice[0]} twice. Leave out one of the two.")
         if not name.strip() or name in found or any(not equals for _, equals, _ in pairs):
             raise UserError(
                 f"{text!r} is not a variant with a name of its own. Write NAME:key=value,key=value, for example "

@@ -15,7 +15,11 @@ from foretune.api.start import (
     read_to_start,
 )
 from foretune.choices.model import PIPELINE_INDEX
+from foretune.core.errors import UserError
 from foretune.core.observer import Observer
+
+_NUM_STEPS = 5
+"""Under the profiler, where none are named."""
 
 if TYPE_CHECKING:
     from foretune.analyse.diagnosis import Diagnosis
@@ -47,7 +51,7 @@ def profile(
     changes: Changes | None = None,
     *,
     data: str | Path | None = None,
-    steps: int = 5,
+    steps: int | None = None,
     runs: str | Path = "runs",
     observer: Observer | None = None,
 ) -> ProfiledRun:
@@ -57,22 +61,37 @@ def profile(
         target: an experiment file or mapping; a model, as for `train`; or a run with a trace.
         changes: settings for this run by dotted key.
         data: with a model: what it is trained on, as for `train`.
-        steps: steps under the profiler.
+        steps: steps under the profiler; 5 by default.
         runs: where run directories are made.
         observer: receives progress.
     """
     from foretune.analyse.diagnosis import diagnose, evidence_of
     from foretune.analyse.trace_digest import digest, newest_trace
 
-    if isinstance(target, Run):
-        run = target.path
-    elif isinstance(target, str | Path) and Path(target).is_dir() and not (Path(target) / PIPELINE_INDEX).is_file():
-        run = Path(target)
+    run = _finished(target)
+    if run is None:
+        assert not isinstance(target, Run)
+        run = _profiled(target, changes, data, steps or _NUM_STEPS, Path(runs), observer or Observer())
     else:
-        run = _profiled(target, changes, data, steps, Path(runs), observer or Observer())
+        given = {"--data": data is not None, "--steps": steps is not None, "key=value": bool(changes)}
+        for what, is_given in given.items():
+            if is_given:
+                raise UserError(
+                    f"{what} goes with an experiment or a model. {run} is a run, and its trace is only summarised. "
+                    f"To profile it again: foretune profile {run / 'experiment.yaml'}"
+                )
     trace = newest_trace(run)
     found = digest(trace, within=run)
     return ProfiledRun(run, trace, found, tuple(diagnose(evidence_of(run, found))))
+
+
+def _finished(target: ExperimentLike | Run) -> Path | None:
+    """The directory of a run; None for what is still to be profiled."""
+    if isinstance(target, Run):
+        return target.path
+    if not isinstance(target, str | Path) or not Path(target).is_dir() or (Path(target) / PIPELINE_INDEX).is_file():
+        return None
+    return Path(target)
 
 
 def _profiled(

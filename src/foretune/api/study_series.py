@@ -1,6 +1,7 @@
 """A series of studies: one question, several studies, one page and one folder of figures."""
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -8,25 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretune.api.executing import ExecutorChoices, opened_executor, require_executor
+from foretune.api.series_parts import checked_parts
 from foretune.api.start import import_libraries
-from foretune.api.study import read_study_file, run_study_parts, study_path, summarised
+from foretune.api.study import run_study_parts, study_path, summarised
 from foretune.core.errors import UserError
 from foretune.core.extras import require
 from foretune.core.observer import Observer
 from foretune.core.vocabulary import SeriesSize
+from foretune.studies.shipped import SHIPPED_SERIES
 
 if TYPE_CHECKING:
     from foretune.analyse.joined_view import JoinedView
     from foretune.analyse.run_data import RunData
     from foretune.analyse.trace_digest import TraceDigest
     from foretune.api.study import StudyOutcome
-    from foretune.choices.study_series import SeriesFile
+    from foretune.choices.study_series import SeriesFile, SeriesPart
     from foretune.core.values import InferencePlan, Plan
     from foretune.reports.series_numbers import PartResults
     from foretune.reports.series_page import PartAnswer, SeriesAnswer
 
 PAGE, MARKDOWN, FIGURES = "report.html", "report.md", "figures"
 _FORECASTS = "forecast.json"
+_DEFAULTS = {"executor": "local", "studies": "studies"}
+"""Options that a command leaves out."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class SeriesOutcome:
     """Folder of the page, of the figures and of each study."""
     answer: "SeriesAnswer"
     problems: Mapping[str, str]
-    """Runs that failed, with the reason."""
+    """Runs and parts that failed, with the reason."""
 
     @property
     def page(self) -> Path:
@@ -73,41 +78,55 @@ def study_series(
         target: flux-hardware, sd3-small-gpu, inference, amd-benchmark, cifar10-ddpm; or the file of a series.
         size: small, quick or full, as its sections say.
         model: measure this model instead of the file's.
-        name: of the series' folder. Default: the file's name and size. Another name measures everything again.
+        name: of the series' folder. Default: the file's name, size and model. Another name measures everything again.
         executor: where runs are made: local, slurm or ray.
         jobs: runs at once; one on a CPU by default.
         options: further options of the executor.
         studies: where results are stored.
         observer: receives progress.
     """
-    from foretune.config.study_files import load_series
+    from foretune.config.study_files import load_series, series_name
 
     file = study_path(target)
     if not is_series(file):
         raise UserError(f"{target} is a single study. Run: foretune study {target}")
     series = load_series(file, size)
+    folder = Path(studies) / series_name(file, name, model=None if model is None else str(model), size=size)
     require("train,plots", "A series of studies")
     require_executor(executor, "A series of studies")
     observer = observer or Observer()
-    folder = Path(studies) / (name or (file.stem if size == "small" else f"{file.stem}-{size}"))
     took = series.takes.get(size)
     observer.message(f"{series.question} {len(series.parts)} studies{f'; takes {took}' if took else ''}.")
     import_once = cache(partial(import_libraries, observer, "foretune.studies.study_file", warns_if_busy=True))
+    asked = checked_parts(series, folder, model, observer, import_once, is_here=executor == "local")
     found: dict[str, _Part] = {}
+    failed: dict[str, str] = {}
     with opened_executor(executor, jobs=jobs, options=options) as opened:
         for number, (part, content) in enumerate(series.parts.items(), start=1):
             observer.message(f"{number} of {len(series.parts)}: {content.title}")
-            if content.inference is not None:
-                found[part] = _inference(series, part, folder, found, model, observer, import_once)
-                continue
-            path = _written(series, part, folder)
-            asked = read_study_file(
-                path, (), model, part, folder, observer, import_once, is_quick=False, is_here=executor == "local"
-            )
-            done = run_study_parts(asked, folder, observer, import_once, opened)
-            outcome = summarised(folder / part, asked.file, plot=False, done=done)
-            found[part] = _Part(outcome.summary.to_mapping(), outcome)
-    return _reported(series, found, folder, f"foretune study {file.stem}{_flag(size)}", observer)
+            try:
+                if part in asked:
+                    done = run_study_parts(asked[part], folder, observer, import_once, opened)
+                    outcome = summarised(folder / part, asked[part].file, plot=False, done=done)
+                    found[part] = _Part(outcome.summary.to_mapping(), outcome)
+                else:
+                    found[part] = _inference(series, part, folder, found, model, observer, import_once)
+            except UserError as error:
+                failed[part] = str(error)
+                observer.warning(f"{part}: {error} The series goes on.")
+    places = {"executor": executor, "studies": str(studies)}
+    given = {"model": model, "name": name, "jobs": jobs, **{k: v for k, v in places.items() if v != _DEFAULTS[k]}}
+    command = _command(file.stem if file in SHIPPED_SERIES.values() else str(target), size, given, options)
+    return _reported(series, found, failed, folder, command, observer)
+
+
+def _command(target: str, size: SeriesSize, given: Mapping[str, Any], options: ExecutorChoices) -> str:
+    """The command that makes the same page again."""
+    words = ["foretune", "study", target, *([] if size == "small" else [f"--{size}"])]
+    for option, value in given.items():
+        words += [] if value is None else [f"--{option}", str(value)]
+    pairs = [f"{key}={value}" for key, value in options.items()] if isinstance(options, Mapping) else options
+    return shlex.join([*words, *(word for pair in pairs for word in ("--option", pair))])
 
 
 @dataclass(frozen=True)
@@ -148,7 +167,7 @@ def _inference(
     content = series.parts[part].inference
     assert content is not None
     if content.trained_by is not None:
-        runs = before[content.trained_by].runs
+        runs = before[content.trained_by].runs if content.trained_by in before else []
         if not runs:
             raise UserError(f"{content.trained_by} has no finished run, so that {part} has nothing to sample from.")
         target = str(runs[0].path)
@@ -157,36 +176,25 @@ def _inference(
     else:
         shared = series.study_of(part)
         target = str(shared.get("experiment", {}).get("model"))
-        if fixtures := shared.get("fixtures"):
+        if name := (shared.get("fixtures") or {}).get("model"):
             import_once()
             from foretune.choices.study import StudyFixtures
             from foretune.studies.fixtures import make_fixtures
 
-            target = make_fixtures(StudyFixtures(model=fixtures["model"]), folder / part, observer)["model"]
+            target = make_fixtures(StudyFixtures(model=name), folder / part, observer)["model"]
     choices = content.model_dump(exclude={"variants", "trained_by"})
     study = compare_inference(target, content.variants, folder=folder / part, observer=observer, **choices)
     environments = tuple(one["environment"] for one in study.measured[0].denoising)
     return _Part(study.study, environments=environments)
 
 
-def _flag(size: SeriesSize) -> str:
-    return "" if size == "small" else f" --{size}"
-
-
-def _written(series: "SeriesFile", part: str, folder: Path) -> Path:
-    """Writes the study file of a part, which can be run alone."""
-    import yaml
-
-    from foretune.record.atomic import write_text
-
-    path = folder / f"{part}.yaml"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, yaml.safe_dump(series.study_of(part), sort_keys=False, allow_unicode=True))
-    return path
-
-
 def _reported(
-    series: "SeriesFile", found: Mapping[str, _Part], folder: Path, command: str, observer: Observer
+    series: "SeriesFile",
+    found: Mapping[str, _Part],
+    failed: Mapping[str, str],
+    folder: Path,
+    command: str,
+    observer: Observer,
 ) -> SeriesOutcome:
     from foretune.analyse.series_conclusion import ConcludedPart, conclusion
     from foretune.record.atomic import write_text
@@ -209,12 +217,17 @@ def _reported(
             ]
         ),
         joined=None if joined is None else write_joined(joined, folder / FIGURES),
-        parts=tuple(_answered(series, name, part, results[name], folder) for name, part in found.items()),
+        parts=tuple(
+            _answered(series, name, found[name], results[name], folder)
+            if name in found
+            else _unanswered(name, content, failed[name])
+            for name, content in series.parts.items()
+        ),
         command=command,
     )
     write_text(folder / PAGE, series_page(answer))
     write_text(folder / MARKDOWN, series_markdown(answer))
-    problems = {
+    problems = dict(failed) | {
         f"{name}, {label}": why
         for name, part in found.items()
         if part.outcome is not None
@@ -248,6 +261,7 @@ def _joined(parts: "Sequence[PartResults]") -> "JoinedView | None":
 
 def _answered(series: "SeriesFile", name: str, part: _Part, results: "PartResults", folder: Path) -> "PartAnswer":
     from foretune.analyse.series_answers import answers_of
+    from foretune.analyse.series_forecast import settings_text
     from foretune.analyse.study_summary import FEW_SEEDS
     from foretune.reports.series_figures import write_figure
     from foretune.reports.series_page import PartAnswer
@@ -259,6 +273,8 @@ def _answered(series: "SeriesFile", name: str, part: _Part, results: "PartResult
         if figure.part == name
     )
     problems = {} if part.outcome is None else part.outcome.problems
+    forecast = series.forecast_of(name)
+    planned = "" if forecast is None else settings_text(forecast.experiment, is_inference=content.inference is not None)
     return PartAnswer(
         name=name,
         title=content.title,
@@ -269,6 +285,23 @@ def _answered(series: "SeriesFile", name: str, part: _Part, results: "PartResult
         # That nothing is claimed from fewer than three seeds is part of the sentences.
         warnings=tuple(text for text in part.study["warnings"] if FEW_SEEDS not in text),
         problems=tuple(f"{label}: {why}" for label, why in problems.items()),
+        forecast_settings=planned,
+    )
+
+
+def _unanswered(name: str, part: "SeriesPart", problem: str) -> "PartAnswer":
+    """A part that could not be measured."""
+    from foretune.reports.series_page import PartAnswer
+
+    return PartAnswer(
+        name=name,
+        title=part.title,
+        held_equal="",
+        sentences=(),
+        authors_found=part.authors_found,
+        figures=(),
+        warnings=(),
+        problems=(problem,),
     )
 
 

@@ -20,7 +20,9 @@ def profile(
         list[str] | None, typer.Argument(help="Changes for this run: key=value ...", show_default=False)
     ] = None,
     data: DataPlace = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, max=100, help="Steps under the profiler.")] = 5,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, max=100, help="Steps under the profiler. Default: 5.")
+    ] = None,
     runs: Annotated[Path, typer.Option("--runs", help="Where run directories are made.")] = Path("runs"),
 ) -> None:
     """Profile. Example: foretune profile experiment.yaml --steps 5, or: foretune profile runs/<experiment>/latest"""

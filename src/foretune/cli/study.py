@@ -56,6 +56,8 @@ def study(
         return
     shared: dict[str, Any] = {"model": model, "name": name, "executor": executor, "jobs": jobs, "options": option or ()}
     shared["studies"] = studies
+    if quick and full:
+        raise UserError("--quick and --full exclude each other. Leave out one of the two.")
     if is_series(path):
         refused = {"--only": bool(only), "--no-plot": not plot, "--json": as_json, "--markdown": as_markdown}
         _series(path, "full" if full else "quick" if quick else "small", refused, **shared)

@@ -9,7 +9,7 @@ from foretune.core.input_files import read_json
 
 _PACKED, _ENCODED = "shards.json", "encoded.json"
 _SAVED_DATASETS = ("dataset_info.json", "dataset_dict.json", "state.json")
-_CIFAR10 = ("data_batch_1", "cifar-10-batches-py", "cifar-10", "train/1.png")
+_CIFAR10 = ("data_batch_1", "cifar-10-batches-py", "cifar-10")
 _MOST_ENCODED_BYTES = 2**28
 _FLIPS = {"never": 0.0, "sometimes": 0.5, "always": 1.0}
 
@@ -27,9 +27,9 @@ def data_keys(place: str, *, is_video: bool) -> dict[str, Any]:
         return _encoded_keys(place, folder / _ENCODED)
     if _has(folder, _PACKED):
         kind = "shards"
-    elif _has(folder, *_SAVED_DATASETS) or any(folder.glob("*.parquet")):
+    elif _has(folder, *_SAVED_DATASETS) or _has_parquet(folder):
         kind = "huggingface"
-    elif _has(folder, *_CIFAR10):
+    elif _has(folder, *_CIFAR10) or _is_kaggles_cifar10(folder):
         kind = "cifar10"
     else:
         kind = "clips" if is_video else "folder"
@@ -38,6 +38,16 @@ def data_keys(place: str, *, is_video: bool) -> dict[str, Any]:
 
 def _has(folder: Path, *names: str) -> bool:
     return any(os.path.lexists(folder / name) for name in names)
+
+
+def _has_parquet(folder: Path) -> bool:
+    """Tables in the folder, or in `data` as datasets lie on the Hub."""
+    return any(folder.glob("*.parquet")) or any(folder.glob("data/*.parquet"))
+
+
+def _is_kaggles_cifar10(folder: Path) -> bool:
+    """`train/1.png` alone may also be a photo with its caption."""
+    return _has(folder, "train/1.png") and (_has(folder, "trainLabels.csv") or not _has(folder, "train/1.txt"))
 
 
 def _encoded_keys(place: str, facts: Path) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from foretune.choices.study import NAME, Protocol, StudyFile, as_name
-from foretune.choices.study_series import SeriesFile, merged
+from foretune.choices.model import resolve_model
+from foretune.choices.study import NAME, Protocol, StudyFile, StudyInference, as_name
+from foretune.choices.study_series import SeriesFile, SeriesForecast, merged
 from foretune.config.lengths import only_steps, with_length
 from foretune.config.mistakes import describe_mistakes
 from foretune.config.overrides import apply_overrides
@@ -40,6 +41,8 @@ class StudyPart:
     asked: Asked
     changes: Mapping[str, Any]
     """What the configuration changes in the experiment, by key."""
+    question: Mapping[str, Any]
+    """Model, fixtures and measurements beside the training: runs with other ones belong to another study."""
     epoch_samples: int | None = None
     usd_per_hour: float | None = None
     """Price of all that the configuration uses, as the file says."""
@@ -64,6 +67,7 @@ class StudyPart:
             "seed": self.seed,
             "order": list(self.order),
             "changes": dict(self.changes),
+            "question": dict(self.question),
             **({} if self.epoch_samples is None else {"epoch_samples": self.epoch_samples}),
             **({} if self.usd_per_hour is None else {"usd_per_hour": self.usd_per_hour}),
         }
@@ -109,18 +113,50 @@ def is_series_file(path: Path) -> bool:
 
 def load_series(path: Path, size: SeriesSize) -> SeriesFile:
     """Reads the file of a series in one of its sizes; raises with all mistakes at once."""
-    mapping = load_mapping(path)
+    mapping = _with_experiments(load_mapping(path), path.parent)
     if size == "full" and "full" not in mapping:
         raise UserError(f"{path.name} has no full size. Run: foretune study {path}")
     changes = {} if size == "small" else mapping.get(size) or {}
+    changes = _with_experiments(changes, path.parent) if isinstance(changes, dict) else changes
     mapping = merged(mapping, changes) if isinstance(changes, dict) else mapping
     for section in ("parts", "figures"):
         if isinstance(mapping.get(section), dict):
             mapping[section] = {name: one for name, one in mapping[section].items() if one is not None}
     try:
-        return SeriesFile.model_validate(mapping)
+        series = SeriesFile.model_validate(mapping)
     except ValidationError as error:
         raise ExperimentErrors(str(path), describe_mistakes(error, SeriesFile)) from error
+    problems = []
+    for name in series.parts:
+        try:
+            series.forecast_of(name)
+        except ValidationError as error:
+            problems += [f"parts.{name}.forecast: {text}" for text in describe_mistakes(error, SeriesForecast)]
+    if problems:
+        raise ExperimentErrors(str(path), problems)
+    return series
+
+
+def _with_experiments(mapping: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The file of a series with the experiment files that `shared` and its studies name; they replace others."""
+
+    def loaded(study: Any) -> Any:
+        if not isinstance(study, dict) or not isinstance(study.get("experiment"), str):
+            return study
+        experiment = {"experiment!": load_mapping(folder / study["experiment"])}
+        return {key: value for key, value in study.items() if key != "experiment"} | experiment
+
+    made = dict(mapping)
+    for key in ("shared", "shared!"):
+        if key in made:
+            made[key] = loaded(made[key])
+    for key in ("parts", "parts!"):
+        if isinstance(made.get(key), dict):
+            made[key] = {
+                name: {**part, "study": loaded(part["study"])} if isinstance(part, dict) and "study" in part else part
+                for name, part in made[key].items()
+            }
+    return made
 
 
 def read_study(
@@ -170,6 +206,7 @@ def read_study(
             order=(_settings(file).index(setting), list(file.compared).index(configuration)),
             asked=asked,
             changes=file.compared[configuration],
+            question=_question(file, asked.experiment.model),
             epoch_samples=file.epoch_samples,
             usd_per_hour=file.prices.get(configuration),
         )
@@ -186,12 +223,41 @@ def study_name(
     """The name of a study's folder: `name`, or the file's. Quick studies and those of another model have names of their
     own, because their runs are not those of the file.
     """
+    whole = file.name or (path.stem if re.match(NAME, path.stem) else "study")
+    return _folder_name(whole, name, "quick" if is_quick else "small", model)
+
+
+def series_name(path: Path, name: str | None = None, *, model: str | None = None, size: SeriesSize = "small") -> str:
+    """The name of a series' folder, made as that of a single study."""
+    return _folder_name(path.stem if re.match(NAME, path.stem) else "series", name, size, model)
+
+
+def _folder_name(whole: str, name: str | None, size: SeriesSize, model: str | None) -> str:
     if name is not None:
         if not re.match(NAME, name):
             raise UserError(f"{name!r} cannot name a study: up to 100 letters, digits, '.', '_' and '-', no folders.")
         return name
-    whole = file.name or (path.stem if re.match(NAME, path.stem) else "study")
-    return "-".join((whole, *(["quick"] if is_quick else []), *([as_name(Path(model).name)] if model else [])))
+    return "-".join((whole, *([] if size == "small" else [size]), *([as_name(Path(model).name)] if model else [])))
+
+
+def model_name(model: str) -> str:
+    """The name of a model's repository or folder, wherever it lies."""
+    try:
+        reference = resolve_model(model)
+    except UserError:
+        return Path(model).name.lower()  # a folder of another machine
+    return Path(reference.repo or model).name.lower()
+
+
+def _question(file: StudyFile, model: str) -> dict[str, Any]:
+    inference = file.inference or (StudyInference() if file.protocol == "equal-steps" else None)
+    return {
+        "model": model_name(model),
+        "images": None if file.fixtures is None else file.fixtures.images,
+        "synthetic_data": file.synthetic_data,
+        "evaluate": None if file.evaluate is None else file.evaluate.model_dump(mode="json"),
+        "inference": None if inference is None else inference.model_dump(mode="json"),
+    }
 
 
 def _places(file: StudyFile, only: Sequence[str], seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:

@@ -99,7 +99,8 @@ def read_target(
     target, mistakes = str(target), Mistakes()
     reference = mistakes.attempt(_resolved, target)
     changes = dict(parse_overrides(overrides, Mistakes()))
-    for what, typed, key in (("data", data, ("data", "path")), ("model", target, ("model",))):
+    named = (("data", data, ("data", "path")), ("data", data, ("data",)), ("model", target, ("model",)))
+    for what, typed, key in named:
         if typed and key in changes:
             twice = f"The {what} is named twice: {typed} and {'.'.join(key)}={changes[key]}. Leave out one of the two."
             mistakes.attempt(_refuse, twice)

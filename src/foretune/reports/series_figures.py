@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foretune.analyse.joined_view import JoinedView
-from foretune.analyse.study_cells import COST, RUN_TIME, spelled
+from foretune.analyse.study_cells import COST, RUN_TIME, SAMPLES_COST, spelled
 from foretune.analyse.trace_digest import TraceDigest
 from foretune.choices.study_series import SeriesFigure
 from foretune.record.atomic import write_text
@@ -45,7 +45,7 @@ _DEVICES = "devices"
 """What differs in figures of efficiency, which are lines even from one device to two."""
 _MOST_ON_A_LINEAR_AXIS = 8
 """More times the smallest number than this needs an axis with a logarithmic scale."""
-_ACROSS = (("equal-time", COST), ("equal-steps", COST), ("equal-steps", RUN_TIME))
+_ACROSS = (("equal-time", COST), ("equal-steps", SAMPLES_COST), ("equal-steps", RUN_TIME))
 """What quality is drawn against, the first that was measured."""
 
 

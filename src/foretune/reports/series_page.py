@@ -24,6 +24,8 @@ class PartAnswer:
     warnings: tuple[str, ...]
     problems: tuple[str, ...]
     """Runs that failed."""
+    forecast_settings: str = ""
+    """What is forecast beside the measurement, in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,7 @@ def _part(part: PartAnswer) -> Markup:
     return tag(
         "section",
         tag("h2", part.title),
-        tag("p", part.held_equal, class_="lead"),
+        tag("p", " ".join(filter(None, (part.held_equal, part.forecast_settings))), class_="lead"),
         tag("ul", (tag("li", sentence) for sentence in part.sentences)),
         [] if part.authors_found is None else tag("p", tag("strong", "The authors found: "), part.authors_found),
         [_figure(figure) for figure in part.figures],
@@ -119,7 +121,8 @@ def series_markdown(answer: SeriesAnswer) -> str:
     if answer.joined is not None:
         lines += ["", f"## {escaped(answer.joined.title)}", "", *_markdown_figure(answer.joined)]
     for part in answer.parts:
-        lines += ["", f"## {escaped(part.title)}", "", escaped(part.held_equal), ""]
+        settings = " ".join(filter(None, (part.held_equal, part.forecast_settings)))
+        lines += ["", f"## {escaped(part.title)}", "", escaped(settings), ""]
         if part.authors_found is not None:
             lines += [f"The authors found: {escaped(part.authors_found)}", ""]
         for figure in part.figures:

@@ -9,7 +9,7 @@ from typing import Any
 
 from foretune.choices.study import StudyInference
 from foretune.config.reading import Asked
-from foretune.config.study_files import StudyAsked, StudyPart
+from foretune.config.study_files import StudyAsked, StudyPart, model_name
 from foretune.core.errors import Refused
 from foretune.core.observer import Observer
 from foretune.core.values import Plan
@@ -55,7 +55,7 @@ def run_study_file(
 ) -> tuple[PartDone, ...]:
     """Runs every part that is not there yet, in turns; stores its forecast with the run."""
     for part in asked.parts:
-        _refuse_other_question(part, studies)
+        refuse_other_question(part, studies)
     return _StudyRun(asked, studies, executor, observer, forecast).run()
 
 
@@ -180,15 +180,22 @@ def _inference(choice: StudyInference, part: StudyPart) -> dict[str, Any]:
     }
 
 
-def _refuse_other_question(part: StudyPart, studies: Path) -> None:
+def refuse_other_question(part: StudyPart, studies: Path) -> None:
     """A run that is there already must be the one that the file asks for, or it would be counted as that."""
     newest = newest_run(studies / part.folder)
     if newest is None:
         return
-    present, wanted = (
-        dict(_flat("", one)) for one in (newest.read_experiment()[1].to_mapping(), part.asked.experiment.to_mapping())
-    )
+    _, experiment, effective = newest.read_experiment()
+    present, wanted = (dict(_flat("", one)) for one in (experiment.to_mapping(), part.asked.experiment.to_mapping()))
     differing = [key for key in wanted if present.get(key) != wanted[key] and not key.startswith(_PLACES)]
+    # Runs of older releases store their model alone.
+    question = {"model": model_name(experiment.model), **effective.get("study", {}).get("question", {})}
+    for key, value in part.question.items():
+        # An evaluation can be added to a run that has none.
+        is_added = key == "evaluate" and question.get(key) is None
+        if key in question and question[key] != value and not is_added:
+            present[key], wanted[key] = json.dumps(question[key]), json.dumps(value)
+            differing.insert(0, key)
     if differing:
         differences = "; ".join(f"{key}: there {present.get(key)}, now {wanted[key]}" for key in differing[:3])
         raise Refused(
