@@ -39,6 +39,7 @@ def show_series(folder: Path, docs: Path = DOCS) -> Path:
 def _measured(report: str, series: str) -> Iterator[str]:
     """The machine, the conclusion, and each part with its sentences and figures."""
     head, *parts = report.split("\n## ")
+    yield "## Measured here\n"
     paragraphs = [one for one in head.split("\n\n")[1:] if not one.startswith("- ")]
     yield "\n\n".join(one.strip().removeprefix("**").removesuffix("**") for one in paragraphs if one.strip())
     sentences = dict(re.findall(r"^- \*\*(.*?)\*\* (.*)$", head, re.MULTILINE))

@@ -43,6 +43,7 @@ def test_the_answers_and_figures_of_a_series_replace_older_ones(tmp_path: Path) 
     assert show_series(folder, tmp_path / "docs") == page
     text = page.read_text()
     assert "old" not in text
+    assert "## Measured here\n\nMeasured on 2 cores of a CPU" in text.replace("\n\n\n", "\n\n")
     assert "Speed: one trains fastest." in text
     assert "### How fast is each?\n\nOne trains 2 times as fast.\n" in text
     assert "![Speed of each](../pictures/studies/inference-speed.png)" in text
