@@ -82,7 +82,10 @@ def inference_rows(
         }
         num_devices = changes.get("devices", 1)
         if has_adapter and changes.get("adapter") is not None:
-            found: dict[str, Any] = {"values": {}, "missing": f"the rank of the adapter {changes['adapter']} is not known"}
+            found: dict[str, Any] = {
+                "values": {},
+                "missing": f"the rank of the adapter {changes['adapter']} is not known",
+            }
         else:
             found = _inferred(forecast.experiment, question, plan, device, num_devices)
         rows.append(
