@@ -13,7 +13,7 @@ _BENCH, _FORMAT = "bench.json", "InferenceBench"
 _CHOICES = ("num_inference_steps", "image_batch_size")
 _FACTS = ("model", "adapter", "device", "size_px", "num_frames", "batch_size")
 _USUAL = form_of(MeasuredForm())
-"""How benches sampled that do not name a field: it did not exist then."""
+"""The values of fields that a stored bench lacks, because they did not exist when it was written."""
 
 
 @dataclass(frozen=True, kw_only=True)

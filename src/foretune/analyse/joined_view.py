@@ -61,7 +61,7 @@ class JoinedView:
 
     @property
     def is_joined(self) -> bool:
-        """Whether it has both rankings: quality at equal time and speed at equal steps."""
+        """True if both rankings are present: quality at equal time and speed at equal steps."""
         return len({column.protocol for column in self.quantities}) > 1
 
     @property

@@ -45,7 +45,7 @@ def run_price(run: RunData) -> Price | None:
 
 
 def pricing(usd_per_hour: float | None) -> Callable[[RunData], Price | None]:
-    """What a device of a run costs: as the user says, else as its study or the catalogue does."""
+    """The price of a device of a run: the user's, else that of its study, else the catalogue's."""
     if usd_per_hour is not None:
         price = Price(usd_per_hour, "as given")
         return lambda run: price  # noqa: ARG005

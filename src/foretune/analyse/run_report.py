@@ -58,7 +58,7 @@ class RunTask:
 
     @property
     def is_of_study(self) -> bool:
-        """Whether its configurations are named by a study, so that their machines stand beside their names."""
+        """True if a study named the configurations; the machine then gets a column of its own."""
         return any(one.is_of_study for one in self.configurations)
 
 

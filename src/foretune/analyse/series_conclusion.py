@@ -80,7 +80,7 @@ def _sentence(name: str, clauses: Sequence[_Clause]) -> str:
 
 
 def _num_runs(study: Mapping[str, Any], title: str) -> int:
-    """Of each of two compared configurations; of each one where none are compared."""
+    """The fewest seeds of a comparison, or of a configuration if nothing was compared."""
     pairs = [one["num_pairs"] for one in study["comparisons"] if one["title"] == title]
     return int(min(pairs or [len(row["values"][title]["by_seed"]) for row in study["rows"] if title in row["values"]]))
 
@@ -126,7 +126,7 @@ def _unfit(parts: Sequence[ConcludedPart]) -> Iterator[_Clause]:
 
 
 def _likeness(study: Mapping[str, Any]) -> Iterator[_Clause]:
-    """Of ways to sample: whose images are least like those of the first one."""
+    """Names the way to sample whose images differ most from those of the first one."""
     for title in dict.fromkeys(
         title for row in study["rows"] for title in row["values"] if title.startswith("psnr to ")
     ):
@@ -207,8 +207,8 @@ def _close(values: Mapping[str, float], best: str) -> list[str]:
 
 
 def _costs(study: Mapping[str, Any]) -> Iterator[_Clause]:
-    """What samples cost on each machine, and what that means beside their speed. Equal steps are unequal work where
-    the number of devices differs.
+    """The cost of samples on each machine, with advice for time and money. Costs are per sample, because machines with
+    different numbers of devices do unequal work in the same number of steps.
     """
     for setting in dict.fromkeys(row["setting"] for row in study["rows"]):
         costs = _values(study, SAMPLES_COST, setting)
@@ -223,7 +223,7 @@ def _costs(study: Mapping[str, Any]) -> Iterator[_Clause]:
 
 
 def _advice(study: Mapping[str, Any], setting: str, costs: Mapping[str, float], *, has_intervals: bool) -> str:
-    """What to take for time and for money. What intervals do not show is said of averages, with all that are close."""
+    """Advice for time and for money. Without a shown difference, it names the best averages and all that are close."""
     rates = _values(study, TRAINING_SPEED, setting)
     cheap, fast = min(costs, key=costs.__getitem__), max(rates, key=rates.__getitem__)
     if _is_shown(study, SAMPLES_COST, setting, cheap) and _is_shown(study, TRAINING_SPEED, setting, fast):
@@ -238,8 +238,8 @@ def _advice(study: Mapping[str, Any], setting: str, costs: Mapping[str, float], 
 
 
 def _is_shown(study: Mapping[str, Any], title: str, setting: str, name: str) -> bool:
-    """Whether a configuration is shown to be the best: each is compared with the first one only, so that two others
-    are told apart by intervals that do not overlap.
+    """True if a configuration is shown to be the best. Each is compared with the first one only, so two others differ
+    if their intervals do not overlap.
     """
     compared = {one["other"]: one for one in study["comparisons"] if (one["title"], one["setting"]) == (title, setting)}
     num_others = len(_values(study, title, setting)) - 1
